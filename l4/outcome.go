@@ -1,0 +1,77 @@
+package l4
+
+// Outcome is the one way a flow ended: a log field, a metric label and what
+// tests assert. The list is closed; a new way to end needs a new word here.
+type Outcome uint8
+
+// The ways a flow ends.
+const (
+	OK               Outcome = iota // both directions closed in order
+	ClientReset                     // the client sent a reset
+	BackendReset                    // the backend sent a reset
+	Idle                            // no byte in either direction for timeouts.idle
+	HalfCloseTimeout                // one side had ended and the other made no progress
+	NoBackend                       // no eligible backend
+	ConnectFailed                   // every backend that was tried refused or was unreachable
+	ConnectTimeout                  // the last backend tried did not answer in time
+	RefusedLimit                    // a connection limit of the service or of every backend
+	BackendDown                     // closed because its backend went down (on_down: close)
+	Drained                         // still open when the drain time ended
+	Killed                          // closed by a second stop signal
+	NoLocalPort                     // no free local port towards the backend
+	NoDescriptors                   // out of file descriptors or socket memory
+	numOutcomes
+)
+
+var outcomeNames = [numOutcomes]string{
+	"ok", "client_reset", "backend_reset", "idle", "half_close_timeout", "no_backend",
+	"connect_failed", "connect_timeout", "refused_limit", "backend_down", "drained",
+	"killed", "no_local_port", "no_descriptors",
+}
+
+// String returns the word used in logs and metrics.
+func (o Outcome) String() string {
+	if o < numOutcomes {
+		return outcomeNames[o]
+	}
+	return "unknown"
+}
+
+// NumOutcomes is the length of the closed list; counters are arrays of it.
+const NumOutcomes = int(numOutcomes)
+
+// ConnectReason says why a connect attempt failed. ConnectOK is the absence of
+// a failure.
+type ConnectReason uint8
+
+// The ways a connect attempt ends.
+const (
+	ConnectOK ConnectReason = iota
+	ConnectRefused
+	ConnectUnreachable
+	ConnectTimedOut
+	ConnectNoLocalPort   // local: not the backend's fault
+	ConnectNoDescriptors // local: not the backend's fault
+	numConnectReasons
+)
+
+var connectReasonNames = [numConnectReasons]string{
+	"ok", "refused", "unreachable", "timeout", "no_local_port", "no_descriptors",
+}
+
+// String returns the metric label.
+func (r ConnectReason) String() string {
+	if r < numConnectReasons {
+		return connectReasonNames[r]
+	}
+	return "unknown"
+}
+
+// Local reports whether the failure is this host's and says nothing about the
+// backend.
+func (r ConnectReason) Local() bool {
+	return r == ConnectNoLocalPort || r == ConnectNoDescriptors
+}
+
+// NumConnectReasons is the length of the closed list.
+const NumConnectReasons = int(numConnectReasons)
