@@ -1,0 +1,224 @@
+// Package loop is the event loop of the data path: one goroutine that owns an
+// epoll descriptor, the handlers of the descriptors registered with it and
+// their timers.
+//
+//	l, err := loop.New()
+//	go l.Run()
+//	l.Post(func() { l.Add(fd, handler) })
+//
+// Everything but Post, Stop, Waited and Rounds is for the loop's own goroutine:
+// handlers, timers and posted functions run on it, one after the other, and none
+// of them may block. There is no lock but the one around posted functions.
+package loop
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/poise-lb/poise/l4/sock"
+)
+
+// Handler is told what its descriptor is ready for.
+type Handler interface {
+	// Ready runs on the loop. Readiness is edge-triggered: what is not used up
+	// is not reported again, unless it is asked for with Again.
+	Ready(ev sock.Events)
+}
+
+// Loop is one event loop.
+type Loop struct {
+	epoll *sock.Epoll
+	done  chan struct{} // closed when Run has returned
+
+	// Owned by the loop.
+	batch  sock.Batch
+	slots  []slot // indexed by descriptor
+	tags   uint32
+	again  []reference
+	served []reference // the other half of again, while it is gone through
+	wheel  wheel
+	start  time.Time
+	now    time.Duration
+	stop   bool
+
+	mu     sync.Mutex
+	posted []func() // guarded by mu
+	closed bool     // guarded by mu
+
+	waiting atomic.Int64 // nanoseconds spent blocked
+	rounds  atomic.Uint64
+}
+
+// A slot is one registered descriptor. The kernel reuses numbers at once, so an
+// event counts only if it carries the tag of the registration.
+type slot struct {
+	handler Handler
+	tag     uint32
+}
+
+type reference struct {
+	fd     int32
+	tag    uint32
+	events sock.Events
+}
+
+// New opens a loop; Run has to be called to end and free it.
+func New() (*Loop, error) {
+	e, err := sock.NewEpoll()
+	if err != nil {
+		return nil, err
+	}
+	l := &Loop{epoll: e, done: make(chan struct{}), start: time.Now()}
+	l.wheel.init(0)
+	return l, nil
+}
+
+// Run serves the loop until Stop. It must not be locked to a thread: blocking
+// there costs a futex hand-off for every wake-up.
+func (l *Loop) Run() {
+	defer close(l.done)
+	defer l.epoll.Close()
+	for !l.stop {
+		n := l.wait()
+		l.now = time.Since(l.start)
+		l.rounds.Add(1)
+		for i := range n {
+			ev := l.batch.Event(i)
+			l.dispatch(reference{ev.FD, ev.Tag, ev.Events})
+		}
+		l.again, l.served = l.served[:0], l.again
+		for _, r := range l.served {
+			l.dispatch(r)
+		}
+		l.runPosted()
+		l.wheel.advance(int64(l.now / tick))
+	}
+}
+
+// wait collects events into the batch. Under load the first poll finds some and
+// the scheduler is never involved; after an empty one other goroutines get a
+// turn, and only when there is still nothing the thread blocks.
+func (l *Loop) wait() int {
+	if n := l.epoll.Poll(&l.batch); n > 0 || len(l.again) > 0 {
+		return n
+	}
+	runtime.Gosched()
+	if n := l.epoll.Poll(&l.batch); n > 0 {
+		return n
+	}
+	timeout := -1
+	before := time.Since(l.start)
+	if at := l.wheel.next(); at >= 0 {
+		left := time.Duration(at)*tick - before
+		timeout = int(max(left+time.Millisecond-1, 0) / time.Millisecond)
+	}
+	n := l.epoll.Wait(&l.batch, timeout)
+	l.waiting.Add(int64(time.Since(l.start) - before))
+	return n
+}
+
+func (l *Loop) dispatch(r reference) {
+	if int(r.fd) < len(l.slots) {
+		if s := &l.slots[r.fd]; s.handler != nil && s.tag == r.tag {
+			s.handler.Ready(r.events)
+		}
+	}
+}
+
+// Add registers fd, edge-triggered, for every event; h hears of what is ready
+// already too. The descriptor stays the caller's.
+func (l *Loop) Add(fd int, h Handler) sock.Errno {
+	l.tags++
+	if err := l.epoll.Add(fd, l.tags); err != 0 {
+		return err
+	}
+	if fd >= len(l.slots) {
+		grown := make([]slot, max(fd+1, len(l.slots)*3/2, 64))
+		copy(grown, l.slots)
+		l.slots = grown
+	}
+	l.slots[fd] = slot{h, l.tags}
+	return 0
+}
+
+// Remove forgets fd, right before the caller closes it.
+func (l *Loop) Remove(fd int) { l.slots[fd] = slot{} }
+
+// Again has the handler of fd called with ev once everybody else has had a
+// turn: for work that is cut short so that one descriptor does not starve the
+// others.
+func (l *Loop) Again(fd int, ev sock.Events) {
+	l.again = append(l.again, reference{int32(fd), l.slots[fd].tag, ev})
+}
+
+// Now returns the time since the loop was made, as of the present round.
+func (l *Loop) Now() time.Duration { return l.now }
+
+// Precise reads the clock: Now, without the time this round has taken so far.
+func (l *Loop) Precise() time.Duration { return time.Since(l.start) }
+
+// Start (re)starts t to expire d from now, rounded up to 4 ms.
+func (l *Loop) Start(t *Timer, d time.Duration) {
+	if t.next != nil {
+		t.unlink()
+	}
+	t.deadline = int64((l.now + max(d, 0) + tick - 1) / tick)
+	if t.deadline <= l.wheel.now { // the present tick may have been served
+		t.deadline = l.wheel.now + 1
+	}
+	l.wheel.add(t)
+}
+
+// StopTimer stops t, if it runs.
+func (l *Loop) StopTimer(t *Timer) {
+	if t.next != nil {
+		t.unlink()
+	}
+}
+
+// Post has f run on the loop, after what was posted before; it reports false,
+// and f will not run, if the loop has been stopped. Safe from any goroutine.
+func (l *Loop) Post(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.posted = append(l.posted, f)
+	if len(l.posted) == 1 {
+		l.epoll.Wake()
+	}
+	return true
+}
+
+func (l *Loop) runPosted() {
+	l.mu.Lock()
+	posted := l.posted
+	l.posted = nil
+	l.mu.Unlock()
+	for _, f := range posted {
+		f()
+	}
+}
+
+// Stop ends Run after what was posted before, and waits for it. Safe from any
+// goroutine but the loop's own.
+func (l *Loop) Stop() {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		l.posted = append(l.posted, func() { l.stop = true })
+		l.epoll.Wake()
+	}
+	l.mu.Unlock()
+	<-l.done
+}
+
+// Waited returns how long the loop has been blocked for want of work, in all.
+// Safe from any goroutine.
+func (l *Loop) Waited() time.Duration { return time.Duration(l.waiting.Load()) }
+
+// Rounds counts the loop's turns. Safe from any goroutine.
+func (l *Loop) Rounds() uint64 { return l.rounds.Load() }

@@ -1,0 +1,83 @@
+package sock
+
+import (
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Connect starts a TCP connection to dst, from source unless that is the zero
+// Addr. The handshake goes on in the background: the descriptor becomes
+// writable when it has ended, and PendingError tells how. An error leaves no
+// descriptor behind.
+func Connect(dst netip.AddrPort, source netip.Addr) (fd int, err Errno) {
+	var sa unix.RawSockaddrAny
+	size, family := encode(&sa, dst)
+	fd, err = stream(family)
+	if err != 0 {
+		return -1, err
+	}
+	if err = setsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err == 0 && source.IsValid() {
+		err = bindSource(fd, source)
+	}
+	if err == 0 {
+		err = connect(fd, &sa, size)
+	}
+	if err != 0 {
+		Close(fd)
+		return -1, err
+	}
+	return fd, 0
+}
+
+// ConnectUnix connects to the stream socket at path. EAGAIN means that the
+// listener's queue is full: unlike with TCP nothing goes on in the background,
+// and the caller has to try again.
+func ConnectUnix(path string) (fd int, err Errno) {
+	var sa unix.RawSockaddrUnix
+	if len(path) >= len(sa.Path) {
+		return -1, unix.ENAMETOOLONG
+	}
+	sa.Family = unix.AF_UNIX
+	for i := range len(path) {
+		sa.Path[i] = int8(path[i])
+	}
+	fd, err = stream(unix.AF_UNIX)
+	if err != 0 {
+		return -1, err
+	}
+	size := unsafe.Offsetof(sa.Path) + uintptr(len(path)) + 1
+	if err = connect(fd, (*unix.RawSockaddrAny)(unsafe.Pointer(&sa)), size); err != 0 {
+		Close(fd)
+		return -1, err
+	}
+	return fd, 0
+}
+
+func stream(family int) (int, Errno) {
+	fd, _, err := unix.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	return int(fd), err
+}
+
+// bindSource fixes the source address and leaves the port to connect: chosen
+// there it has to be unique per destination only, chosen by bind it would be
+// reserved for all of them (IP_BIND_ADDRESS_NO_PORT, Linux 4.2).
+func bindSource(fd int, source netip.Addr) Errno {
+	if err := setsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != 0 {
+		return err
+	}
+	var sa unix.RawSockaddrAny
+	size, _ := encode(&sa, netip.AddrPortFrom(source, 0))
+	_, _, err := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&sa)), size)
+	return err
+}
+
+func connect(fd int, sa *unix.RawSockaddrAny, size uintptr) Errno {
+	_, _, err := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(sa)), size)
+	// An interrupted connect goes on like one in progress.
+	if err == unix.EINPROGRESS || err == unix.EINTR {
+		return 0
+	}
+	return err
+}
