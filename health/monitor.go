@@ -1,0 +1,121 @@
+package health
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Status is what is known about one target.
+type Status struct {
+	Up      bool
+	Verdict bool      // a verdict was reached: Up is more than the initial state
+	Since   time.Time // Up has been so since
+
+	// Why the last probe failed. Empty when it passed, except that a target that
+	// is down keeps the latest reason until it is up. When this host could not
+	// probe (ErrLocal) Detail says so and Reason is empty.
+	Reason Reason
+	Detail string
+
+	At     time.Time     // start of the last probe; zero before the first
+	Took   time.Duration // the last probe until it knew its answer
+	Probes uint64        // ended so far
+
+	FailuresBy map[Reason]uint64 // never nil; the caller's own copy
+}
+
+// Monitor keeps the verdicts on a set of targets.
+type Monitor struct {
+	// Set once.
+	onChange func(key string, up bool, st Status)
+	prober   func(Target) Prober // Spec.Prober but for tests
+	rand     func() float64      // in [0, 1); safe for concurrent use
+
+	// setMu makes Set and Close take turns; no target's goroutine waits for it.
+	setMu  sync.Mutex
+	closed bool
+
+	mu      sync.Mutex         // guards the following
+	targets map[string]*target // written with setMu too
+}
+
+// NewMonitor returns a monitor without targets. onChange is told every change of
+// Status.Up, in order per key. It runs on the target's goroutine, so it must not
+// block long; it must not call Set or Close, nor wait for a lock that a caller of
+// theirs holds, for they wait for it. It may call Status.
+func NewMonitor(onChange func(key string, up bool, st Status)) *Monitor {
+	return &Monitor{
+		onChange: onChange,
+		prober:   func(t Target) Prober { return t.Spec.Prober(t.Network, t.Address) },
+		rand:     rand.Float64,
+		targets:  map[string]*target{},
+	}
+}
+
+// Set makes these the targets that are probed, exactly these and each by one
+// goroutine. A target whose Key was there before keeps its state and its counting
+// goes on; a changed interval or threshold takes effect at once, a changed check
+// or address keeps the verdict, forgets the streak and probes soon. Removed
+// targets are waited for: when Set returns, onChange will not name them again,
+// nor is any of their probes in flight. A Key that comes twice counts once, the
+// first time. After Close, Set does nothing.
+func (m *Monitor) Set(targets []Target) {
+	m.setMu.Lock()
+	defer m.setMu.Unlock()
+	if m.closed {
+		return
+	}
+	keep := make(map[string]*target, len(targets))
+	for i, want := range targets {
+		if keep[want.Key] != nil {
+			continue
+		}
+		// The first probes are spread evenly over the start window.
+		draw := (float64(i) + m.rand()) / float64(len(targets))
+		if t := m.targets[want.Key]; t != nil {
+			t.update(want, draw)
+			keep[want.Key] = t
+		} else {
+			keep[want.Key] = newTarget(m, want, draw)
+		}
+	}
+	m.replace(keep)
+}
+
+// replace swaps the targets and waits for those that are gone. It requires setMu.
+func (m *Monitor) replace(keep map[string]*target) {
+	m.mu.Lock()
+	old := m.targets
+	m.targets = keep
+	m.mu.Unlock()
+	var gone []*target
+	for key, t := range old {
+		if keep[key] != t {
+			t.cancel()
+			gone = append(gone, t)
+		}
+	}
+	for _, t := range gone {
+		t.running.Wait()
+	}
+}
+
+// Status returns what is known about a target, and whether it is one.
+func (m *Monitor) Status(key string) (Status, bool) {
+	m.mu.Lock()
+	t := m.targets[key]
+	m.mu.Unlock()
+	if t == nil {
+		return Status{}, false
+	}
+	return t.snapshot(), true
+}
+
+// Close ends all probing and waits for it.
+func (m *Monitor) Close() {
+	m.setMu.Lock()
+	defer m.setMu.Unlock()
+	m.closed = true
+	m.replace(map[string]*target{})
+}

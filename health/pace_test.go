@@ -1,0 +1,88 @@
+package health
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// However often a target is revised or restarted: it is probed no faster than the
+// shortest interval in force allows, and no revision postpones the first probe.
+func TestPaceProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := rapid.Float64Range(0, 0.999)
+		interval := rapid.Custom(func(t *rapid.T) time.Duration {
+			return time.Duration(rapid.IntRange(10, 10_000).Draw(t, "ms")) * time.Millisecond
+		})
+		now, gap := epoch, interval.Draw(t, "interval")
+		var p pace
+		p.begin(now, gap, draw.Draw(t, "draw"))
+		if p.due.Before(now) || p.due.After(now.Add(min(gap, startWindow))) {
+			t.Fatalf("first probe after %v of an interval of %v", p.due.Sub(now), gap)
+		}
+		shortest := gap // since the last probe
+		for range rapid.IntRange(1, 50).Draw(t, "steps") {
+			due := p.due
+			switch rapid.SampledFrom([]string{"probe", "probe", "revise", "restart"}).Draw(t, "step") {
+			case "probe":
+				if due.After(now) {
+					now = due
+				}
+				floor := time.Duration((1 - jitterShare) * float64(shortest))
+				if !p.last.IsZero() && now.Sub(p.last) < floor-time.Microsecond {
+					t.Fatalf("probes %v apart with intervals of at least %v", now.Sub(p.last), shortest)
+				}
+				p.started(now, draw.Draw(t, "draw"))
+				now = now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "took")) * time.Millisecond)
+				p.next(gap)
+				shortest = gap
+			case "revise":
+				gap = interval.Draw(t, "interval")
+				shortest = min(shortest, gap)
+				p.revise(now, gap, draw.Draw(t, "draw"))
+				if p.last.IsZero() && p.due.After(due) {
+					t.Fatal("the first probe was postponed")
+				}
+				if longest := max(p.after(gap).Sub(now), min(gap, startWindow)); p.due.Sub(now) > longest {
+					t.Fatalf("due in %v, want at most %v", p.due.Sub(now), longest)
+				}
+			case "restart":
+				p.restart(now, gap, draw.Draw(t, "draw"))
+				if p.due.After(due) && p.due.After(p.after(gap)) {
+					t.Fatal("a restart postponed the probe")
+				}
+			}
+			// Up to the next probe, so that a revision meets every phase.
+			if room := p.due.Sub(now); room > 0 {
+				now = now.Add(time.Duration(draw.Draw(t, "wait") * float64(room)))
+			}
+		}
+	})
+}
+
+func TestPaceRevisingOftenDoesNotStarve(t *testing.T) {
+	var p pace
+	p.started(epoch, 0.5)
+	p.next(time.Second)
+	now := epoch
+	for i := range 100 { // a reload every 10 ms that flips the interval
+		now = now.Add(10 * time.Millisecond)
+		if !p.due.After(now) {
+			return
+		}
+		p.revise(now, []time.Duration{time.Second, 800 * time.Millisecond}[i%2], 0.9)
+	}
+	t.Errorf("not due after 1 s, but in %v", p.due.Sub(now))
+}
+
+func TestPaceWithoutInterval(t *testing.T) {
+	var p pace
+	p.started(epoch, 0)
+	p.next(0)
+	if !p.due.After(epoch) {
+		t.Error("would spin")
+	}
+}

@@ -1,0 +1,121 @@
+// Package health finds out which backends are fit for new connections.
+//
+// A Monitor probes actively: one goroutine a target, a Prober that asks one
+// question over one socket, a Streak that turns answers into up or down.
+//
+//	m := health.NewMonitor(func(key string, up bool, st health.Status) { ... })
+//	m.Set(targets) // again after every reload; targets that stay keep their state
+//	defer m.Close()
+//
+// An Outlier learns passively: it is told how real connections fared and ejects,
+// for a while, a backend whose connects fail in a row. The two know nothing of
+// each other and nothing of pools; each has one verdict and one callback.
+package health
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Spec says how one target is checked. It is a plain value; config fills in the
+// defaults.
+type Spec struct {
+	Type string // a key of Types
+
+	Interval     time.Duration // between the starts of two probes, > 0
+	FastInterval time.Duration // while the verdict is open or changing; 0 = Interval
+	DownInterval time.Duration // while down; 0 = Interval
+	Timeout      time.Duration // of a whole probe, connecting included, > 0
+
+	Rise, Fall  int  // consecutive successes to go up, failures to go down; below 1 counts as 1
+	Port        int  // 0 = the target's own; of no meaning to a unix socket
+	InitialDown bool // before the first verdict: down rather than up
+
+	HTTP HTTP // of type http
+}
+
+// HTTP is the question an http check asks and the answer it expects.
+type HTTP struct {
+	Path   string // starts with "/", may have a query; "" = "/"
+	Method string // "" = GET
+	Host   string // Host header; "" = the address that is probed
+
+	ExpectStatus []StatusRange // nil = 200-399
+	ExpectBody   string        // a substring of the body's first 64 KiB; "" = any body
+}
+
+func (h HTTP) equal(o HTTP) bool {
+	return h.Path == o.Path && h.Method == o.Method && h.Host == o.Host &&
+		slices.Equal(h.ExpectStatus, o.ExpectStatus) && h.ExpectBody == o.ExpectBody
+}
+
+// NewProber makes the prober of one type; address has Spec.Port in it already.
+type NewProber func(s Spec, network, address string) Prober
+
+// Types is the whole list of checks, by the word that names them in the
+// configuration. "none" has no prober: its target is always up.
+var Types = map[string]NewProber{
+	"none": nil,
+	"tcp":  newTCPProber,
+	"http": newHTTPProber,
+}
+
+// Prober returns what probes the address as s says; network and address are
+// net.Dialer's ("tcp" and "10.0.0.1:5432", or "unix" and "/path"). It is nil for
+// type none and panics for a type that is not in Types.
+func (s Spec) Prober(network, address string) Prober {
+	newProber, ok := Types[s.Type]
+	switch {
+	case !ok:
+		panic("health: no check of type " + strconv.Quote(s.Type))
+	case newProber == nil:
+		return nil
+	}
+	return newProber(s, network, s.address(network, address))
+}
+
+// address is where the probe goes: s.Port replaces the target's own.
+func (s Spec) address(network, address string) string {
+	if s.Port == 0 || network == "unix" {
+		return address
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address // dialling it says what is wrong
+	}
+	return net.JoinHostPort(host, strconv.Itoa(s.Port))
+}
+
+// InitiallyUp is the state of a target before its first verdict. It is what a
+// pool's new backend should start with, unless the Monitor knows its key.
+func (s Spec) InitiallyUp() bool { return !s.InitialDown || s.Type == "none" }
+
+// interval is the time from the start of one probe to the start of the next.
+func (s Spec) interval(up, turning bool) time.Duration {
+	switch {
+	case turning && s.FastInterval > 0:
+		return s.FastInterval
+	case !turning && !up && s.DownInterval > 0:
+		return s.DownInterval
+	}
+	return s.Interval
+}
+
+// Target is one address to be checked.
+type Target struct {
+	// Key is the identity: a target whose Key was there before keeps its state
+	// whatever else has changed.
+	Key string
+
+	Network, Address string // net.Dialer's words, see Spec.Prober
+	Spec             Spec
+}
+
+// sameQuestion reports whether the answers of a probe of t also say something
+// about o: same place, same check. Intervals and thresholds do not matter.
+func (t Target) sameQuestion(o Target) bool {
+	return t.Network == o.Network && t.Address == o.Address &&
+		t.Spec.Type == o.Spec.Type && t.Spec.Port == o.Spec.Port && t.Spec.HTTP.equal(o.Spec.HTTP)
+}

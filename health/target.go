@@ -1,0 +1,212 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+)
+
+// target is one address under checks, with the goroutine that probes it. A target
+// of type none has no goroutine until a Set gives it something to ask.
+type target struct {
+	// Set once.
+	monitor *Monitor
+	ctx     context.Context // ends when the target is removed
+	cancel  context.CancelFunc
+	poke    chan struct{}  // capacity 1: want has changed
+	running sync.WaitGroup // the goroutine; added to by Set only
+
+	mu     sync.Mutex // guards the following
+	want   Target     // what Set said last
+	draw   float64    // and where in the start window
+	fresh  bool       // the goroutine has not adopted it yet
+	alive  bool       // there is a goroutine
+	abort  context.CancelFunc
+	status Status
+
+	// Owned by the goroutine; handed to the next one under mu.
+	cur    Target // what is being probed
+	prober Prober
+	streak Streak
+	pace   pace
+}
+
+// newTarget starts checking. It requires the monitor's setMu.
+func newTarget(m *Monitor, want Target, draw float64) *target {
+	ctx, cancel := context.WithCancel(context.Background())
+	up := want.Spec.InitiallyUp()
+	t := &target{
+		monitor: m, ctx: ctx, cancel: cancel, poke: make(chan struct{}, 1),
+		status: Status{
+			Up: up, Verdict: want.Spec.Type == "none",
+			Since: time.Now(), FailuresBy: map[Reason]uint64{},
+		},
+		streak: NewStreak(up, want.Spec.Rise, want.Spec.Fall),
+	}
+	t.update(want, draw)
+	return t
+}
+
+// update hands over a new spec. It does not wait for the goroutine. It requires
+// the monitor's setMu.
+func (t *target) update(want Target, draw float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.abort != nil && !want.sameQuestion(t.want) {
+		t.abort() // its answer is of no use any more
+	}
+	t.want, t.draw, t.fresh = want, draw, true
+	switch {
+	case t.alive:
+		select {
+		case t.poke <- struct{}{}:
+		default:
+		}
+	case want.Spec.Type != "none":
+		t.alive = true
+		t.pace.due = time.Time{} // whatever it was, it was another goroutine's
+		t.running.Go(t.run)
+	}
+}
+
+// run is the life of a target's goroutine: probe when due, follow Set, end when
+// the target is removed or has nothing to ask.
+func (t *target) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for t.ctx.Err() == nil && t.adopt() {
+		timer.Reset(time.Until(t.pace.due))
+		select {
+		case <-t.ctx.Done():
+		case <-t.poke:
+		case <-timer.C:
+			t.probe()
+		}
+	}
+}
+
+// adopt follows what Set said last, if it is new, and reports whether there is
+// something to probe; if not the goroutine ends.
+func (t *target) adopt() bool {
+	for {
+		t.mu.Lock()
+		if !t.fresh {
+			none := t.cur.Spec.Type == "none"
+			if none {
+				t.alive = false // from here on update starts another goroutine
+			}
+			t.mu.Unlock()
+			return !none
+		}
+		t.fresh = false
+		old, draw := t.cur, t.draw
+		t.cur = t.want
+		t.mu.Unlock()
+
+		t.streak.Rise, t.streak.Fall = t.cur.Spec.Rise, t.cur.Spec.Fall
+		now := time.Now()
+		switch {
+		case old.sameQuestion(t.cur):
+			t.pace.revise(now, t.interval(), draw)
+		case t.cur.Spec.Type == "none":
+			t.trust(now)
+		default:
+			t.prober = t.monitor.prober(t.cur)
+			t.streak.restart()
+			t.pace.restart(now, t.interval(), draw)
+		}
+	}
+}
+
+// interval is the pause that the streak asks for.
+func (t *target) interval() time.Duration {
+	return t.cur.Spec.interval(t.streak.Up(), t.streak.turning())
+}
+
+// trust makes the target up without a probe.
+func (t *target) trust(now time.Time) {
+	changed := !t.streak.Up()
+	t.streak.force(true)
+	t.mu.Lock()
+	t.status.Verdict = true
+	t.status.Reason, t.status.Detail = "", ""
+	if changed {
+		t.status.Up, t.status.Since = true, now
+	}
+	t.mu.Unlock()
+	if changed {
+		t.monitor.onChange(t.cur.Key, true, t.snapshot())
+	}
+}
+
+// probe runs one probe and draws the conclusions.
+func (t *target) probe() {
+	start := time.Now()
+	t.pace.started(start, t.monitor.rand())
+	ctx, cancel := context.WithTimeout(t.ctx, t.cur.Spec.Timeout)
+	defer cancel()
+	t.mu.Lock()
+	t.abort = cancel
+	t.mu.Unlock()
+
+	took, err := timed(ctx, t.prober)
+
+	t.mu.Lock()
+	t.abort = nil
+	moot := errors.Is(ctx.Err(), context.Canceled) || !t.want.sameQuestion(t.cur)
+	changed := false
+	if !moot {
+		changed = t.concludeLocked(err)
+		st := &t.status
+		st.At, st.Took = start, took
+		st.Probes++
+		if changed {
+			st.Since = time.Now()
+		}
+	}
+	t.mu.Unlock()
+	t.pace.next(t.interval())
+	if changed {
+		t.monitor.onChange(t.cur.Key, t.streak.Up(), t.snapshot())
+	}
+}
+
+// concludeLocked moves the streak and the status by one probe's answer and
+// reports whether the target went up or down.
+func (t *target) concludeLocked(err error) (changed bool) {
+	st := &t.status
+	if errors.Is(err, ErrLocal) {
+		st.Reason, st.Detail = "", err.Error()
+		return false
+	}
+	st.Up, changed = t.streak.Observe(err == nil)
+	st.Verdict = st.Verdict || t.streak.settled
+	switch {
+	case err != nil:
+		f := asFailure(err)
+		st.FailuresBy[f.Reason]++
+		st.Reason, st.Detail = f.Reason, shorten(f.Err.Error())
+	case st.Up:
+		st.Reason, st.Detail = "", ""
+	}
+	return changed
+}
+
+// shorten keeps what a stranger may have sent to a length fit for a status line.
+func shorten(s string) string {
+	const limit = 200
+	if len(s) <= limit {
+		return s
+	}
+	return s[:limit] + "…"
+}
+
+func (t *target) snapshot() Status {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	st := t.status
+	st.FailuresBy = maps.Clone(st.FailuresBy)
+	return st
+}
