@@ -1,0 +1,73 @@
+package balance
+
+import (
+	"math/bits"
+
+	"github.com/poise-lb/poise/l4"
+)
+
+// p2c draws two distinct members by weight and takes the one that would have the
+// lower load per weight: nearly as even as least-conn, at a cost that does not
+// grow with the pool, and without the herd that several balancers make when all
+// see the same minimum (Mitzenmacher, "The Power of Two Choices in Randomized Load
+// Balancing", 2001).
+type p2c struct {
+	members []Member
+	lottery lottery
+	rand    func() uint64
+}
+
+func newP2C(b Build) Picker {
+	return &p2c{b.Members, newLottery(b.Members), b.Rand}
+}
+
+func (p *p2c) Pick(_ l4.Flow, skip func(*Backend) bool) *Backend {
+	switch len(p.members) {
+	case 0:
+		return nil
+	case 1:
+		if b := p.members[0].Backend; skip == nil || !skip(b) {
+			return b
+		}
+		return nil
+	}
+	first, second := p.two()
+	if skip != nil && (skip(first.Backend) || skip(second.Backend)) {
+		first, second = race(p.members, nil, skip, p.rand)
+	}
+	if second.Backend != nil && lighter(second, first) {
+		return second.Backend
+	}
+	return first.Backend
+}
+
+// two draws two distinct members. The second draw is one from all the others:
+// drawing it from all and moving on to the neighbour when it hits the first would
+// favour neighbours.
+func (p *p2c) two() (first, second Member) {
+	i := p.lottery.draw(p.rand())
+	first = p.members[i]
+	if p.lottery.slots == nil {
+		j, _ := bits.Mul64(p.rand(), p.lottery.n-1)
+		if int(j) >= i {
+			j++
+		}
+		return first, p.members[j]
+	}
+	if len(p.members) == 2 {
+		return first, p.members[1-i]
+	}
+	for range 8 { // then it is very heavy, and one pass over the others is cheaper
+		if j := p.lottery.draw(p.rand()); j != i {
+			return first, p.members[j]
+		}
+	}
+	second, _ = race(p.members, first.Backend, nil, p.rand)
+	return first, second
+}
+
+// lighter reports whether a, with a new flow on it, would carry less per weight
+// than b.
+func lighter(a, b Member) bool {
+	return uint64(a.counters.load()+1)*uint64(b.Weight) < uint64(b.counters.load()+1)*uint64(a.Weight)
+}
