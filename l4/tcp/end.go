@@ -1,0 +1,84 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/sock"
+)
+
+// finish closes both sides, accounts for the connection and reports it.
+func (c *conn) finish(o l4.Outcome, by l4.Side) {
+	if c.phase == closed {
+		return
+	}
+	w := c.worker
+	w.loop.StopTimer(&c.timer)
+	c.dropHeld(&c.client)
+	c.dropHeld(&c.backend)
+	c.closeSide(&c.client)
+	c.closeSide(&c.backend)
+	w.server.descriptors.give(2)
+	c.phase = closed
+	if kind, ok := noticeOf(o); ok {
+		w.server.notify(c.route.service, kind, c.route.pool.Name())
+	}
+	c.flushCounts()
+	c.report(o, by)
+	c.lease.Release()
+	c.route.service.active.Add(-1)
+	w.server.active.Add(-1)
+	w.release(c)
+}
+
+func (c *conn) closeSide(s *side) {
+	if s.fd >= 0 {
+		c.worker.loop.Remove(int(s.fd))
+		sock.Close(int(s.fd))
+		s.fd = -1
+	}
+}
+
+// flushCounts adds the bytes moved since the last time to the counters.
+func (c *conn) flushCounts() {
+	in, out := c.client.moved-c.client.counted, c.backend.moved-c.backend.counted
+	c.client.counted, c.backend.counted = c.client.moved, c.backend.moved
+	if in|out == 0 {
+		return
+	}
+	st := &c.route.service.Stats
+	st.BytesIn.Add(in)
+	st.BytesOut.Add(out)
+	if b := c.lease.Backend(); b != nil {
+		b.Stats.BytesIn.Add(in)
+		b.Stats.BytesOut.Add(out)
+	}
+}
+
+// report counts the outcome and hands out the Session. The lease is still held,
+// so that the connection is among those it counts.
+func (c *conn) report(o l4.Outcome, by l4.Side) {
+	w, svc := c.worker, c.route.service
+	svc.Stats.Outcomes[o].Add(1)
+	total := w.loop.Now() - c.start
+	if c.connecting != l4.Unreached {
+		svc.Stats.Duration.Observe(total)
+	}
+	if w.server.hooks.Ended == nil {
+		return
+	}
+	w.session = l4.Session{
+		Service: svc.Name, Pool: c.route.pool.Name(),
+		Flow:  c.flow,
+		Start: time.Now().Add(-total),
+		Wait:  c.waited, Connect: c.connecting, FirstByte: c.firstByte, Total: total,
+		BytesIn: c.client.moved, BytesOut: c.backend.moved,
+		Retries: int(c.retries), Outcome: o, By: by,
+		ActConn: w.server.active.Load(), SvcConn: svc.active.Load(), PoolConn: c.route.pool.Active(),
+	}
+	if b := c.lease.Backend(); b != nil {
+		w.session.Backend = b.Name()
+		w.session.BackendConn = b.Active()
+	}
+	w.server.hooks.Ended(&w.session)
+}

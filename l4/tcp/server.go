@@ -1,0 +1,219 @@
+// Package tcp is the TCP data path: listeners, the life of one connection, the
+// relay. One event loop per core owns the connections it accepted; nothing on
+// the way of a byte takes a lock, allocates, or touches what another core writes.
+//
+//	s, err := tcp.NewServer(workers, log, tcp.Hooks{Ended: record})
+//	change, err := s.Prepare([]tcp.Route{{Spec: spec, Pool: pool}})
+//	change.Commit()
+//
+// A reload is Prepare and Commit again with the routes that shall run from then
+// on: listeners and connections that stay are not touched.
+package tcp
+
+import (
+	"cmp"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/loop"
+)
+
+// Hooks tell the rest of the system what happens on the loops. Both are called
+// on a loop: they must return at once and may be called from several at a time.
+// Either may be nil.
+type Hooks struct {
+	// Connected reports how one connect attempt ended.
+	Connected func(*balance.Backend, l4.ConnectReason)
+	// Ended reports an accepted connection that is over, refused ones included.
+	// The Session is the loop's: copy what is kept.
+	Ended func(*l4.Session)
+}
+
+// Route is a service and where its connections go.
+type Route struct {
+	Spec   Spec
+	Pool   *balance.Pool
+	Source netip.Addr // source address towards backends; zero = the system's choice
+}
+
+// Server owns the loops, listeners and connections of all TCP services.
+type Server struct {
+	// Set once.
+	log     *slog.Logger
+	hooks   Hooks
+	workers []*worker
+	notices chan notice
+	logging sync.WaitGroup
+
+	active       atomic.Int64
+	descriptors  descriptors
+	acceptErrors [numAcceptErrors]atomic.Uint64
+
+	changing sync.Mutex // held from Prepare to Commit or Abort
+
+	mu        sync.Mutex // guards the following
+	listeners map[Listen]*listener
+	services  map[string]*Service
+	closed    bool
+}
+
+// NewServer starts as many loops as workers says. Close ends them.
+func NewServer(workers int, log *slog.Logger, h Hooks) (*Server, error) {
+	s := &Server{
+		log:       log,
+		hooks:     h,
+		notices:   make(chan notice, 64),
+		listeners: map[Listen]*listener{},
+		services:  map[string]*Service{},
+	}
+	for range max(workers, 1) {
+		l, err := loop.New()
+		if err != nil {
+			for _, w := range s.workers {
+				go w.loop.Run()
+				w.loop.Stop()
+			}
+			return nil, err
+		}
+		s.workers = append(s.workers, newWorker(s, l))
+	}
+	for _, w := range s.workers {
+		go w.loop.Run()
+	}
+	s.logging.Go(s.logNotices)
+	return s, nil
+}
+
+// Close stops the loops; connections that are still open are killed. Nothing
+// else may be called afterwards but the readers of counters.
+func (s *Server) Close() {
+	s.mu.Lock()
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
+		return
+	}
+	for _, w := range s.workers {
+		w.loop.Post(w.shut)
+	}
+	for _, w := range s.workers {
+		w.loop.Stop()
+	}
+	close(s.notices)
+	s.logging.Wait()
+}
+
+// StopAccepting closes every listener once its accept queue is empty. Open
+// connections go on. It returns when no listener is left.
+func (s *Server) StopAccepting() {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.mu.Lock()
+	var retired []*listener
+	for key, l := range s.listeners {
+		delete(s.listeners, key)
+		retired = append(retired, l)
+	}
+	for _, svc := range s.services {
+		svc.leaving.Store(true)
+	}
+	s.mu.Unlock()
+	for _, l := range retired {
+		l.retire()
+	}
+	for _, l := range retired {
+		l.gone.Wait()
+	}
+}
+
+// Kill closes all open connections with outcome o. It does not wait.
+func (s *Server) Kill(o l4.Outcome) {
+	s.each(func(w *worker) { w.closeAll(o, func(*conn) bool { return true }) })
+}
+
+// CloseBackend closes the connections to b with outcome o; those that are still
+// being made go to another backend. It does not wait.
+func (s *Server) CloseBackend(b *balance.Backend, o l4.Outcome) {
+	s.each(func(w *worker) { w.closeBackend(b, o) })
+}
+
+// Flush adds what open connections have moved so far to the byte counters,
+// which otherwise learn of it when a connection ends. It gives up on a loop that
+// does not answer within a second.
+func (s *Server) Flush() { s.wait(time.Second, (*worker).flushCounts) }
+
+// Healthy reports whether every loop takes its turn within d.
+func (s *Server) Healthy(d time.Duration) bool { return s.wait(d, func(*worker) {}) }
+
+func (s *Server) each(f func(*worker)) {
+	for _, w := range s.workers {
+		w.loop.Post(func() { f(w) })
+	}
+}
+
+// wait runs f on every loop and reports whether all have done so within d.
+func (s *Server) wait(d time.Duration, f func(*worker)) bool {
+	done := make(chan struct{}, len(s.workers))
+	for _, w := range s.workers {
+		if !w.loop.Post(func() { f(w); done <- struct{}{} }) {
+			return false
+		}
+	}
+	limit := time.NewTimer(d)
+	defer limit.Stop()
+	for range s.workers {
+		select {
+		case <-done:
+		case <-limit.C:
+			return false
+		}
+	}
+	return true
+}
+
+// Active returns the number of open client connections.
+func (s *Server) Active() int64 { return s.active.Load() }
+
+// Services returns the running services and those that were removed and still
+// have open connections, by name.
+func (s *Server) Services() []*Service {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*Service, 0, len(s.services))
+	for name, svc := range s.services {
+		if svc.leaving.Load() && svc.Active() == 0 {
+			delete(s.services, name)
+			continue
+		}
+		list = append(list, svc)
+	}
+	slices.SortFunc(list, func(a, b *Service) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// LoopBusy returns, for every loop, the time it has spent at work rather than
+// waiting, and the time it exists.
+func (s *Server) LoopBusy() (busy, total []time.Duration) {
+	for _, w := range s.workers {
+		age := time.Since(w.started)
+		total = append(total, age)
+		busy = append(busy, max(age-w.loop.Waited(), 0))
+	}
+	return busy, total
+}
+
+// AcceptErrors counts, by reason, how often accepting had to pause or failed.
+func (s *Server) AcceptErrors() map[string]uint64 {
+	m := make(map[string]uint64, numAcceptErrors)
+	for i := range s.acceptErrors {
+		m[acceptErrorNames[i]] = s.acceptErrors[i].Load()
+	}
+	return m
+}

@@ -1,0 +1,68 @@
+package tcp
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/balance"
+)
+
+// Service is the part of a TCP service that outlives its configuration: its
+// counters and open connections.
+type Service struct {
+	Name  string // set once
+	Stats ServiceStats
+
+	active  atomic.Int64
+	leaving atomic.Bool // removed from the configuration
+	noticed [numNoticeKinds]noticeGate
+}
+
+// ServiceStats are counters that never fall.
+type ServiceStats struct {
+	Accepted          atomic.Uint64
+	BytesIn, BytesOut atomic.Uint64 // from clients, to clients; see Server.Flush
+	Retries           atomic.Uint64 // further backends tried
+	Outcomes          [l4.NumOutcomes]atomic.Uint64
+	Duration          l4.Histogram // of connections that reached a backend
+}
+
+// Active returns the number of open connections. It never exceeds the
+// configured limit, not even for a moment.
+func (s *Service) Active() int64 { return s.active.Load() }
+
+// Leaving reports whether the service is configured no longer.
+func (s *Service) Leaving() bool { return s.leaving.Load() }
+
+// admit counts one more connection, unless that would exceed limit (0 = none).
+func (s *Service) admit(limit int) bool {
+	if limit == 0 {
+		s.active.Add(1)
+		return true
+	}
+	for {
+		n := s.active.Load()
+		if n >= int64(limit) {
+			return false
+		}
+		if s.active.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// A route is what a listener does with the connections it accepts. It is
+// immutable; a reload gives the listener another one, and connections keep theirs.
+type route struct {
+	service *Service
+	spec    Spec
+	pool    *balance.Pool
+	source  netip.Addr
+}
+
+// keepalive returns the settings in the whole seconds that the kernel takes.
+func (k Keepalive) seconds() (idle, interval, probes int) {
+	return int(max(k.Idle, time.Second) / time.Second), int(max(k.Interval, time.Second) / time.Second), k.Probes
+}

@@ -1,0 +1,210 @@
+package tcp
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/sock"
+)
+
+// A worker is one loop and what it owns: its sockets of every listener, the
+// connections they accepted, one buffer for all of them.
+type worker struct {
+	server  *Server
+	loop    *loop.Loop
+	started time.Time
+
+	// Owned by the loop.
+	acceptors       map[*acceptor]struct{}
+	conns           connList
+	free            *conn // zeroed, linked by next
+	buffer          *buffer
+	buffers         []*buffer // spare ones, for what a peer cannot take at once
+	pipes           []sock.Pipe
+	descriptorLimit int64
+	session         l4.Session // scratch for Hooks.Ended
+}
+
+const bufferSize = 64 << 10
+
+type buffer [bufferSize]byte
+
+const (
+	// Spares are kept for the next burst, not for ever what the worst one took.
+	maxSpareBuffers = 16
+	maxSparePipes   = 32
+)
+
+func newWorker(s *Server, l *loop.Loop) *worker {
+	return &worker{
+		server:    s,
+		loop:      l,
+		started:   time.Now(),
+		acceptors: map[*acceptor]struct{}{},
+		buffer:    new(buffer),
+	}
+}
+
+// accepted starts the life of a connection; two descriptors are reserved for it.
+func (w *worker) accepted(l *listener, fd int, peer netip.AddrPort) {
+	c := w.newConn()
+	c.route = l.route.Load()
+	c.start, c.last = w.loop.Now(), w.loop.Now()
+	c.client.fd = int32(fd)
+	c.flow = l4.Flow{Proto: l4.TCP, Client: peer, VIP: l.listen.Addr}
+	if l.listen.Addr.Addr().IsUnspecified() {
+		c.flow.VIP = sock.LocalAddr(fd)
+	}
+	c.begin()
+}
+
+// newConn returns a zero connection that is in the list of open ones. They are
+// made a slab at a time: a connection is all there is per client, so its cost
+// is the size of the struct.
+func (w *worker) newConn() *conn {
+	if w.free == nil {
+		slab := make([]conn, 16)
+		for i := range slab {
+			slab[i].next, w.free = w.free, &slab[i]
+		}
+	}
+	c := w.free
+	w.free = c.next
+	*c = conn{worker: w}
+	c.client.conn, c.backend.conn = c, c
+	c.client.fd, c.backend.fd = -1, -1
+	c.timer.Owner = c
+	w.conns.push(c)
+	return c
+}
+
+// release takes back a connection that has ended.
+func (w *worker) release(c *conn) {
+	w.conns.remove(c)
+	c.next, c.tried, c.route = w.free, nil, nil
+	w.free = c
+}
+
+// connList is an intrusive list of connections.
+type connList struct{ first *conn }
+
+func (l *connList) push(c *conn) {
+	c.prev, c.next = nil, l.first
+	if l.first != nil {
+		l.first.prev = c
+	}
+	l.first = c
+}
+
+func (l *connList) remove(c *conn) {
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		l.first = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	c.prev, c.next = nil, nil
+}
+
+// closeAll ends the connections that match.
+func (w *worker) closeAll(o l4.Outcome, match func(*conn) bool) {
+	for c := w.conns.first; c != nil; {
+		next := c.next
+		if match(c) {
+			c.finish(o, l4.Proxy)
+		}
+		c = next
+	}
+}
+
+// closeBackend ends the connections to b.
+func (w *worker) closeBackend(b *balance.Backend, o l4.Outcome) {
+	w.closeAll(o, func(c *conn) bool {
+		if c.lease.Backend() != b {
+			return false
+		}
+		if c.phase == connecting || c.phase == waiting {
+			c.abandon()
+			c.connect()
+			return false
+		}
+		return true
+	})
+}
+
+func (w *worker) flushCounts() {
+	for c := w.conns.first; c != nil; c = c.next {
+		c.flushCounts()
+	}
+}
+
+// shut closes everything, right before the loop stops.
+func (w *worker) shut() {
+	for a := range w.acceptors {
+		a.retiring = false // what is in the queue is lost
+		a.finish()
+	}
+	w.closeAll(l4.Killed, func(*conn) bool { return true })
+	w.dropPipes()
+}
+
+// takeBuffer returns a buffer; giveBuffer takes it back.
+func (w *worker) takeBuffer() *buffer {
+	if n := len(w.buffers); n > 0 {
+		b := w.buffers[n-1]
+		w.buffers = w.buffers[:n-1]
+		return b
+	}
+	return new(buffer)
+}
+
+func (w *worker) giveBuffer(b *buffer) {
+	if len(w.buffers) < maxSpareBuffers {
+		w.buffers = append(w.buffers, b)
+	}
+}
+
+// takePipe returns an empty pipe, or an invalid one when descriptors are short:
+// copying needs none.
+func (w *worker) takePipe() sock.Pipe {
+	if n := len(w.pipes); n > 0 {
+		p := w.pipes[n-1]
+		w.pipes = w.pipes[:n-1]
+		return p
+	}
+	if !w.server.descriptors.take(2, w.descriptorLimit) {
+		return sock.Pipe{}
+	}
+	p, errno := sock.NewPipe()
+	if errno != 0 {
+		w.server.descriptors.give(2)
+	}
+	return p
+}
+
+// givePipe takes back a pipe that is empty.
+func (w *worker) givePipe(p sock.Pipe) {
+	if len(w.pipes) < maxSparePipes {
+		w.pipes = append(w.pipes, p)
+		return
+	}
+	w.closePipe(p)
+}
+
+func (w *worker) closePipe(p sock.Pipe) {
+	p.Close()
+	w.server.descriptors.give(2)
+}
+
+// dropPipes closes the spare pipes, when descriptors are needed for clients.
+func (w *worker) dropPipes() {
+	for _, p := range w.pipes {
+		w.closePipe(p)
+	}
+	w.pipes = w.pipes[:0]
+}
