@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/poise-lb/poise/internal/loadgen"
+)
+
+func benchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Make load and measure: throughput, latency, errors, who served",
+	}
+	cmd.AddCommand(benchTCPCommand())
+	return cmd
+}
+
+func benchTCPCommand() *cobra.Command {
+	o := loadgen.Options{
+		Clients:       50,
+		Duration:      10 * time.Second,
+		PerConnection: 1,
+		Size:          64,
+		Timeout:       10 * time.Second,
+	}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "tcp ADDR",
+		Short: "Load a TCP address that answers lines",
+		Long: `Load a TCP address, host:port, and report throughput, latency, errors and how
+many requests each backend served.
+
+A request is one line. The backends must send it back, either as it is (any echo
+server) or after a line with their name, which is how they are told apart. Every
+reply is compared with its request.
+
+Without --rate each of the clients starts its next request when the last one has
+ended. With --rate requests start on a fixed schedule, and latency counts from
+the moment a request was due, so that a stall shows on all it delayed.
+
+Interrupt it to end early: requests that are out are finished and the report is
+printed. The exit status is 1 if any request failed.`,
+		Example: `  poise bench tcp 127.0.0.1:5432
+  poise bench tcp db.internal:5432 --clients 200 --rate 5000 --duration 1m
+  poise bench tcp 127.0.0.1:5432 --requests 300 --clients 1 --json`,
+		Args: cobra.ExactArgs(1),
+		// Here and not in RunE: what is wrong with a flag is a usage error.
+		PreRunE: func(cmd *cobra.Command, args []string) error {
+			o.Addr = args[0]
+			if o.Requests > 0 && !cmd.Flags().Changed("duration") {
+				o.Duration = 0
+			}
+			return o.Validate()
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runBenchTCP(cmd, o, asJSON)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Clients, "clients", o.Clients, "concurrent clients")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "start requests for so long (0 = no limit, the default with --requests)")
+	f.Uint64Var(&o.Requests, "requests", 0, "start so many requests (0 = no limit)")
+	f.Float64Var(&o.Rate, "rate", 0, "requests per second on a fixed schedule (0 = each client as fast as replies come)")
+	f.IntVar(&o.PerConnection, "requests-per-connection", o.PerConnection, "requests before a client closes its connection (0 = no limit)")
+	f.IntVar(&o.Size, "size", o.Size, fmt.Sprintf("bytes of a request, 1 to %d", loadgen.MaxSize))
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "of one request, its connect included")
+	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
+	return cmd
+}
+
+func runBenchTCP(cmd *cobra.Command, o loadgen.Options, asJSON bool) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// After the first signal the next one has its default effect again.
+	defer context.AfterFunc(ctx, stop)()
+
+	out := cmd.OutOrStdout()
+	if !asJSON {
+		fmt.Fprintf(out, "%s\n\n", benchTitle(o))
+	}
+	res, err := loadgen.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		err = enc.Encode(benchJSON(res))
+	} else {
+		err = writeBench(out, res)
+	}
+	switch {
+	case err != nil:
+		return err
+	case res.Failed > 0:
+		return fmt.Errorf("%d of %d requests failed", res.Failed, res.Failed+res.Requests)
+	case res.Requests == 0:
+		return errors.New("no request was made")
+	}
+	return nil
+}

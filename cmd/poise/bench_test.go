@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/poise-lb/poise/internal/loadgen"
+)
+
+// runBench runs `poise bench tcp` with the arguments and returns what it wrote
+// to standard output.
+func runBench(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := benchCommand()
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(new(bytes.Buffer))
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetArgs(append([]string{"tcp"}, args...))
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func benchBackendAddr(t *testing.T, how loadgen.Behaviour) string {
+	t.Helper()
+	return backend(t, "db1", how).Addr().String()
+}
+
+func TestBenchReport(t *testing.T) {
+	addr := benchBackendAddr(t, loadgen.Behaviour{})
+	out, err := runBench(t, addr, "--clients", "3", "--requests", "30", "--requests-per-connection", "10")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"3 clients to " + addr + ", 30 requests, 64 bytes each, 10 on a connection\n",
+		"requests     30 answered in ",
+		"failed       0\n",
+		"latency      p50 ",
+		"\ndb1                          30  100.0% ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+func TestBenchJSON(t *testing.T) {
+	addr := benchBackendAddr(t, loadgen.Behaviour{Delay: time.Millisecond})
+	out, err := runBench(t, addr, "--json", "--requests", "20", "--clients", "2", "--rate", "500")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var r benchReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatalf("%v in\n%s", err, out)
+	}
+	if r.Requests != 20 || r.Failed != 0 || r.Connections != 20 || len(r.Errors) != 0 || r.Elapsed <= 0 {
+		t.Errorf("report %+v, want 20 requests on 20 connections and no failure", r)
+	}
+	if len(r.Backends) != 1 || r.Backends[0].Name != "db1" || r.Backends[0].Requests != 20 {
+		t.Errorf("backends %+v, want db1 with 20", r.Backends)
+	}
+	if l := r.Latency; l.P50 < 0.001 || l.P50 > l.P95 || l.P95 > l.P99 || l.P99 > l.Max {
+		t.Errorf("latency %+v, want rising seconds from the backend's delay on", l)
+	}
+}
+
+func TestBenchFailsWithTheRequests(t *testing.T) {
+	addr := benchBackendAddr(t, loadgen.Behaviour{Reset: true})
+	out, err := runBench(t, addr, "--requests", "5", "--clients", "1")
+	if err == nil || err.Error() != "5 of 5 requests failed" {
+		t.Errorf("error %v, want 5 of 5", err)
+	}
+	if !strings.Contains(out, "\nreset                         5  ") {
+		t.Errorf("no reset in\n%s", out)
+	}
+}
+
+func TestBenchRefusesNonsense(t *testing.T) {
+	for _, args := range [][]string{
+		{},
+		{"127.0.0.1:1", "127.0.0.1:2"},
+		{"127.0.0.1:1", "--clients", "0"},
+		{"127.0.0.1:1", "--size", "0"},
+		{"127.0.0.1:1", "--rate", "-1"},
+		{"no-port", "--requests", "1"},
+	} {
+		if out, err := runBench(t, args...); err == nil {
+			t.Errorf("%q is accepted:\n%s", args, out)
+		}
+	}
+}
+
+func TestBenchTitle(t *testing.T) {
+	for want, o := range map[string]loadgen.Options{
+		"1 client to a:1, for 10s, 1 byte each, a connection for each": {
+			Clients: 1, Addr: "a:1", Duration: 10 * time.Second, Size: 1, PerConnection: 1,
+		},
+		"50 clients to a:1, 2000 requests/s, for 1s, 7 requests, 64 bytes each, one connection per client": {
+			Clients: 50, Addr: "a:1", Rate: 2000, Duration: time.Second, Requests: 7, Size: 64,
+		},
+	} {
+		if got := benchTitle(o); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestShortDurations(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0:                        "0µs",
+		87 * time.Microsecond:    "87µs",
+		1234 * time.Microsecond:  "1.23ms",
+		40960 * time.Microsecond: "41.0ms",
+		402 * time.Millisecond:   "402ms",
+		1250 * time.Millisecond:  "1.25s",
+		75 * time.Second:         "75.0s",
+	} {
+		if got := short(d); got != want {
+			t.Errorf("%v is %q, want %q", d, got, want)
+		}
+	}
+}
