@@ -80,8 +80,8 @@ func (e *Epoll) ctl(op, fd int, events, tag uint32) Errno {
 // nobody's. Edge-triggered, the eventfd need not be read to be silent again.
 // Safe from any goroutine.
 func (e *Epoll) Wake() {
-	one := [8]byte{1}
-	_, _ = Write(e.wake, one[:])
+	one := uint64(1) // in the machine's byte order
+	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, uintptr(e.wake), uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one))
 }
 
 // Batch holds the events of one wait.
