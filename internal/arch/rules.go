@@ -1,0 +1,64 @@
+package arch
+
+// House is what docs/architecture.md says, as data. Change both together.
+var House = Rules{
+	Module: "github.com/poise-lb/poise",
+
+	Imports: map[string][]string{
+		"l4":         nil,
+		"l4/balance": {"l4"},
+		"l4/wire":    nil,
+		"l4/sock":    nil,
+		"l4/loop":    {"l4/sock"},
+		"l4/tcp":     {"l4", "l4/balance", "l4/wire", "l4/sock", "l4/loop"},
+		"l4/udp":     {"l4", "l4/balance", "l4/wire", "l4/sock", "l4/loop"},
+
+		"health": {"l4/wire"},
+		"bpf":    nil,
+		"l7":     {"l4", "l4/balance", "l4/wire"},
+
+		// Config fills in the specs of what it configures, and runs none of it.
+		"internal/config": {"l4", "l4/balance", "l4/wire", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
+
+		// These declare the small interfaces they call.
+		"internal/admin":   nil,
+		"internal/resolve": nil,
+		"internal/hostnet": nil,
+		"internal/loadgen": nil,
+		"internal/lab":     nil,
+		"internal/arch":    nil,
+
+		// These read the nouns and counters of the domain.
+		"internal/metrics":   {"l4", "l4/balance", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
+		"internal/accesslog": {"l4", "l4/balance", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
+
+		"internal/daemon": {"l4/...", "health", "bpf", "l7", "internal/..."},
+		"cmd/poise":       {"l4/...", "health", "bpf", "l7", "internal/..."},
+
+		// A tool of the benchmarks must not share code with what it measures.
+		"scripts/loadtool": nil,
+	},
+
+	Tests: []string{"internal/lab", "internal/arch"},
+
+	Floors: [][]string{
+		{"cmd/poise"},
+		{"internal/daemon"},
+		{"l7", "health", "bpf"},
+		{"l4/tcp", "l4/udp"},
+		{"l4/balance", "l4/loop"},
+		{"l4/wire", "l4/sock", "l4"},
+	},
+
+	Fenced: []Fence{
+		// One package owns the descriptors of the data path.
+		{Import: "golang.org/x/sys", Within: "l4", Only: []string{"l4/sock"}},
+		// Package unsafe goes where the system calls are.
+		{Import: "unsafe", Within: "l4", Only: []string{"l4/sock"}},
+	},
+
+	FolderNames: []string{"pkg", "util", "common", "types", "helpers"},
+
+	MaxLines: 400,
+	Long:     map[string]string{},
+}

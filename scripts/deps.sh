@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Sees to it that the programs the tests (or, with the argument "bench", the
+# benchmarks) drive are installed: by apt where it can, else it says what will
+# be missed. Does nothing, quickly, when all are there.
+#
+# Exit status 1: something is missing and may not be, because POISE_TEST_ALL is
+# set or because the benchmarks cannot do without.
+set -euo pipefail
+
+# One row a program: the command that proves it is there, its Debian package,
+# and what cannot be done without it.
+tests=(
+	'gcc                 gcc                the race detector'
+	'gcc:headers         libc6-dev          the race detector'
+	'redis-server        redis-server       tests against a real Redis'
+	'redis-benchmark     redis-tools        tests against a real Redis'
+	'postgres            postgresql         tests against a real PostgreSQL'
+	'psql                postgresql-client  tests against a real PostgreSQL'
+	'ip                  iproute2           tests in network namespaces'
+	'nft                 nftables           tests that drop packets'
+	'ps                  procps             tests that look at processes'
+	'systemd-analyze     systemd            checks of the unit file'
+)
+bench=(
+	'haproxy             haproxy            the comparison with HAProxy'
+	'nginx               nginx-light        the comparison with nginx'
+	'nginx:stream        libnginx-mod-stream the comparison with nginx'
+	'redis-server        redis-server       the connection and message workloads'
+	'redis-benchmark     redis-tools        the connection and message workloads'
+	'iperf3              iperf3             the bulk workload'
+	'jq                  jq                 reading results'
+	'taskset             util-linux         pinning to cores'
+)
+
+# installed COMMAND: some are files. Debian keeps the database server outside
+# PATH, and a compiler without the C library's headers is of no use.
+installed() {
+	case $1 in
+	gcc:headers) [[ -e /usr/include/stdio.h ]] ;;
+	postgres) compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null ;;
+	nginx:stream)
+		[[ -e /usr/lib/nginx/modules/ngx_stream_module.so ]] ||
+			nginx -V 2>&1 | grep -q -- '--with-stream\( \|$\)'
+		;;
+	*) command -v "$1" >/dev/null ;;
+	esac
+}
+
+# no_services keeps apt from starting the servers it installs: tests start their
+# own. invoke-rc.d and deb-systemd-invoke both ask this file; a policy that the
+# machine already has stays.
+no_services() {
+	local policy=/usr/sbin/policy-rc.d
+	[[ ! -e $policy ]] || return 0
+	printf '#!/bin/sh\nexit 101\n' >"$policy"
+	chmod +x "$policy"
+	# shellcheck disable=SC2064 # the path is local to this function
+	trap "rm -f '$policy'" EXIT
+}
+
+apt() {
+	no_services
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get -qq -o DPkg::Lock::Timeout=120 update &&
+		apt-get -qq -y -o DPkg::Lock::Timeout=120 --no-install-recommends install "$@" >/dev/null
+}
+
+# missing prints the rows whose program is not there.
+missing() {
+	local row name
+	for row in "$@"; do
+		read -r name _ <<<"$row"
+		installed "$name" || echo "$row"
+	done
+}
+
+rows=("${tests[@]}")
+[[ ${1:-} != bench ]] || rows=("${bench[@]}")
+
+mapfile -t absent < <(missing "${rows[@]}")
+[[ ${#absent[@]} -gt 0 ]] || exit 0
+
+if [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null; then
+	packages=()
+	for row in "${absent[@]}"; do
+		read -r _ package _ <<<"$row"
+		packages+=("$package")
+	done
+	echo "deps: installing ${packages[*]}"
+	apt "${packages[@]}" || echo 'deps: apt-get failed' >&2
+	mapfile -t absent < <(missing "${rows[@]}")
+	[[ ${#absent[@]} -gt 0 ]] || exit 0
+fi
+
+for row in "${absent[@]}"; do
+	read -r name package without <<<"$row"
+	echo "deps: $name is not installed (Debian: apt-get install $package); without it: no $without" >&2
+done
+[[ -z ${POISE_TEST_ALL:-} && ${1:-} != bench ]]

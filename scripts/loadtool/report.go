@@ -1,0 +1,234 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+)
+
+// sample is one measured number, or one measurement that failed. bench.sh writes
+// them as lines of JSON.
+type sample struct {
+	Workers  int     `json:"workers"`
+	Round    int     `json:"round"`
+	Proxy    string  `json:"proxy"` // "direct" is no proxy at all
+	Workload string  `json:"workload"`
+	Metric   string  `json:"metric"`
+	Value    float64 `json:"value"`
+	Error    string  `json:"error,omitempty"`
+}
+
+// row is one line of the table.
+type row struct {
+	workload, metric string
+	label            string
+	goals            [2]float64 // of Poise over HAProxy and over nginx; 0 = none
+	lower            bool       // lower is better: a goal is an upper limit
+	limit            float64    // goal for Poise's own number, an upper limit; 0 = none
+}
+
+// rows is the table of goals, in its order.
+var rows = []row{
+	{"connect", "rate", "new connections, 1/s", [2]float64{1.15, 1.05}, false, 0},
+	{"connect", "cpu", "— CPU per connection, µs", [2]float64{}, true, 0},
+	{"message", "rate", "small messages, 1/s", [2]float64{1.05, 1.0}, false, 0},
+	{"message", "cpu", "— CPU per message, µs", [2]float64{0.9, 0}, true, 0},
+	{"bulk", "up-rate", "bulk to the backend, Gbit/s", [2]float64{1.3, 1.3}, false, 0},
+	{"bulk", "up-cpu", "— CPU per GB, s", [2]float64{0.6, 0.6}, true, 0},
+	{"bulk", "down-rate", "bulk to the client, Gbit/s", [2]float64{1.3, 1.3}, false, 0},
+	{"bulk", "down-cpu", "— CPU per GB, s", [2]float64{0.6, 0.6}, true, 0},
+	{"idle", "anon", "user memory per idle connection, B", [2]float64{}, true, 1024},
+	{"idle", "rss", "— all resident memory, B", [2]float64{}, true, 0},
+	{"latency", "added-p99", "added p99 at half load, µs", [2]float64{1.0, 1.0}, true, 0},
+	{"latency", "p50", "— p50, µs", [2]float64{}, true, 0},
+	{"latency", "p99", "— p99, µs", [2]float64{}, true, 0},
+}
+
+// columns in order; direct first, as the floor the machine sets.
+var columns = []struct{ proxy, title string }{
+	{"direct", "direct"}, {"haproxy", "HAProxy"}, {"nginx", "nginx"}, {"poise", "Poise"},
+}
+
+func reportCommand(args []string, in io.Reader, out io.Writer) error {
+	flags := flag.NewFlagSet("report", flag.ContinueOnError)
+	file := flags.String("out", "", "write all samples to this file as JSON")
+	machine := flags.String("machine", "", "where and with what this was measured, one line")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var samples []sample
+	for d := json.NewDecoder(in); ; {
+		var s sample
+		err := d.Decode(&s)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("samples: %w", err)
+		}
+		samples = append(samples, s)
+	}
+	if *file != "" {
+		b, err := json.MarshalIndent(struct {
+			Machine string   `json:"machine"`
+			Samples []sample `json:"samples"`
+		}{*machine, samples}, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(*file, append(b, '\n'), 0o644); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(out, table(samples, *machine))
+	return err
+}
+
+// series identifies what is repeated in every round.
+type series struct {
+	workers                 int
+	proxy, workload, metric string
+}
+
+// table renders all samples: medians, how far single rounds strayed from them,
+// ratios of medians, and which goals are missed.
+func table(samples []sample, machine string) string {
+	values, failures, workers := collect(samples)
+	var b strings.Builder
+	b.WriteString("| workers | workload |")
+	for _, c := range columns {
+		b.WriteString(" " + c.title + " |")
+	}
+	b.WriteString(" Poise ÷ HAProxy | Poise ÷ nginx |\n|---|---|")
+	b.WriteString(strings.Repeat("---:|", len(columns)+2) + "\n")
+	for _, w := range workers {
+		for _, r := range rows {
+			r.write(&b, w, values)
+		}
+	}
+	b.WriteString("\nMedians; ± is the round farthest from the median. ")
+	b.WriteString("A ratio is followed by its goal; **bold** misses it.")
+	if machine != "" {
+		b.WriteString(" Measured on " + machine + ".")
+	}
+	b.WriteString("\n")
+	for _, f := range failures {
+		b.WriteString("\n- failed: " + f)
+	}
+	if len(failures) > 0 {
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// collect groups the samples, derives the added latency, and lists what failed.
+func collect(samples []sample) (values map[series][]float64, failures []string, workers []int) {
+	values = map[series][]float64{}
+	direct := map[[2]int]float64{} // p99 without a proxy by workers and round
+	for _, s := range samples {
+		if !slices.Contains(workers, s.Workers) {
+			workers = append(workers, s.Workers)
+		}
+		if s.Error != "" {
+			failures = append(failures, fmt.Sprintf("%s through %s, workers %d, round %d: %s", s.Workload, s.Proxy, s.Workers, s.Round, s.Error))
+			continue
+		}
+		k := series{s.Workers, s.Proxy, s.Workload, s.Metric}
+		values[k] = append(values[k], s.Value)
+		if s.Proxy == "direct" && s.Workload == "latency" && s.Metric == "p99" {
+			direct[[2]int{s.Workers, s.Round}] = s.Value
+		}
+	}
+	for _, s := range samples {
+		base, ok := direct[[2]int{s.Workers, s.Round}]
+		if ok && s.Error == "" && s.Workload == "latency" && s.Metric == "p99" && s.Proxy != "direct" {
+			k := series{s.Workers, s.Proxy, "latency", "added-p99"}
+			values[k] = append(values[k], s.Value-base)
+		}
+	}
+	slices.Sort(workers)
+	return values, failures, workers
+}
+
+func (r row) write(b *strings.Builder, workers int, values map[series][]float64) {
+	medians := map[string]float64{}
+	cells := make([]string, 0, len(columns))
+	for _, c := range columns {
+		v := values[series{workers, c.proxy, r.workload, r.metric}]
+		if len(v) == 0 {
+			cells = append(cells, "–")
+			continue
+		}
+		m, spread := median(v)
+		medians[c.proxy] = m
+		cell := number(m)
+		if len(v) > 1 && m > 0 {
+			cell += fmt.Sprintf(" ±%.0f%%", 100*spread/m)
+		}
+		if c.proxy == "poise" && r.limit != 0 {
+			cell = goal(cell, fmt.Sprintf("≤ %g", r.limit), m <= r.limit)
+		}
+		cells = append(cells, cell)
+	}
+	if len(medians) == 0 {
+		return
+	}
+	poise, ok := medians["poise"]
+	for i, rival := range []string{"haproxy", "nginx"} {
+		other, measured := medians[rival]
+		if !ok || !measured || other <= 0 {
+			cells = append(cells, "–")
+			continue
+		}
+		ratio := poise / other
+		cell := fmt.Sprintf("%.2f", ratio)
+		if ratio < 0 { // added latency that drowns in the noise
+			cell = "< 0"
+		}
+		switch g := r.goals[i]; {
+		case g != 0 && r.lower:
+			cell = goal(cell, fmt.Sprintf("≤ %.2f", g), ratio <= g)
+		case g != 0:
+			cell = goal(cell, fmt.Sprintf("≥ %.2f", g), ratio >= g)
+		}
+		cells = append(cells, cell)
+	}
+	fmt.Fprintf(b, "| %d | %s | %s |\n", workers, r.label, strings.Join(cells, " | "))
+}
+
+// goal adds the goal to a cell, and marks the cell when it is missed.
+func goal(cell, text string, met bool) string {
+	if !met {
+		cell = "**" + cell + "**"
+	}
+	return cell + " (" + text + ")"
+}
+
+// median returns the median and how far the farthest value is from it.
+func median(v []float64) (m, spread float64) {
+	v = slices.Sorted(slices.Values(v))
+	m = v[len(v)/2]
+	if len(v)%2 == 0 {
+		m = (m + v[len(v)/2-1]) / 2
+	}
+	return m, max(m-v[0], v[len(v)-1]-m)
+}
+
+// number prints three significant digits, and whole numbers from 100 on.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case a >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case a >= 1:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.3f", v)
+}
