@@ -1,0 +1,218 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/poise-lb/poise/health"
+	"github.com/poise-lb/poise/l4/balance"
+)
+
+// pool is a Pool while it is read.
+type pool struct {
+	Pool
+	*object
+	maxConnections int       // of each backend that gives none
+	backends       []backend // nil: not given
+}
+
+// backend is one entry of a pool's list.
+type backend struct {
+	balance.BackendSpec
+	at position
+}
+
+// inherit marks a backend that gives no max_connections of its own.
+const inherit = -1
+
+func (p *pool) readBackends(v *value) {
+	if !v.is(list, "[10.0.0.1:5432]") {
+		return
+	}
+	p.backends = []backend{}
+	if len(v.items) == 0 {
+		v.fail("an empty list; write at least one backend, such as [10.0.0.1:5432]")
+	}
+	for _, item := range v.elements() {
+		b := backend{at: item.at}
+		keys := backendKeys(&b)
+		defaults(keys)
+		b.MaxConnections = inherit
+		switch item.kind {
+		case mapping:
+			o := newObject(v.report, item.path, item.at, nil)
+			if o.read(item.node, keys) && !o.has("address") {
+				o.problem([]string{"address"}, "missing; write address: 10.0.0.1:5432")
+			}
+		case plain, quoted:
+			b.readAddress(item)
+		default:
+			item.fail(`is %s, and must be an address such as 10.0.0.1:5432, or a mapping {address: "10.0.0.1:5432"}`, item.kind)
+		}
+		p.backends = append(p.backends, b)
+	}
+}
+
+// readAddress stores "ip:port" or "unix:/path".
+func (b *backend) readAddress(v *value) {
+	if !v.scalar("10.0.0.1:5432") {
+		return
+	}
+	if file, ok := strings.CutPrefix(v.text, "unix:"); ok {
+		if !path.IsAbs(file) || path.Clean(file) != file || !printable(file) || len(file) > maxSocketPath {
+			v.fail("%s is not the path of a socket; write unix: and an absolute path of at most %d bytes, such as unix:/run/app.sock",
+				quote(file), maxSocketPath)
+			return
+		}
+		b.Addr = balance.Address{Unix: file}
+		return
+	}
+	e, isName, problem := parseEndpoint(v.text, false)
+	switch {
+	case isName:
+		v.fail("%s: a host name is not supported yet; write the IP address", quote(v.text))
+	case problem != "":
+		v.fail("%s", problem)
+	case !e.addr.IsValid():
+		v.fail(`%s has no address; write "address:port"`, quote(v.text))
+	case !unicast(e.addr):
+		v.fail("%s is not the address of one host; write one to connect to", e.addr)
+	default:
+		b.Addr = balance.Address{AddrPort: netip.AddrPortFrom(e.addr, e.lo)}
+	}
+}
+
+// unicast reports whether an address can be one end of a connection.
+func unicast(a netip.Addr) bool {
+	return !a.IsUnspecified() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// finish applies the rules that concern several keys and completes the specs.
+func (p *pool) finish() {
+	if p.backends == nil && !p.has("backends") {
+		p.problem([]string{"backends"}, "missing; a pool needs at least one backend, such as backends: [10.0.0.1:5432]")
+	}
+	p.finishBackends()
+	p.finishCheck()
+	if _, given := p.given["hash"]; given && p.Balance.Algorithm != "maglev" {
+		p.problem([]string{"hash", "balance"}, "has no effect with balance: %s; set balance: maglev, or remove it", p.Balance.Algorithm)
+	}
+	if ps := &p.Passive; ps.Base > ps.Max {
+		p.problem([]string{"passive.base", "passive.max"}, "an ejection starts at %s and may last only %s; lower base or raise max", short(ps.Base), short(ps.Max))
+	}
+}
+
+// finishBackends names the backends and looks for duplicates and for addresses
+// that do not fit the rest of the pool.
+func (p *pool) finishBackends() {
+	names, addresses := map[string]position{}, map[balance.Address]position{}
+	for i, b := range p.backends {
+		key := index(join(p.path, "backends"), i)
+		if b.Addr == (balance.Address{}) {
+			continue // reported when it was read
+		}
+		if b.Name == "" {
+			b.Name = b.Addr.String()
+		}
+		if first, dup := addresses[b.Addr]; dup {
+			p.add(b.at, key, "backend %s is in this pool already, at %s; remove one, or give it more weight", b.Addr, first)
+			continue
+		}
+		addresses[b.Addr] = b.at
+		if first, dup := names[b.Name]; dup {
+			p.add(b.at, key, "the name %s is taken in this pool, at %s; give each backend its own", b.Name, first)
+			continue
+		}
+		names[b.Name] = b.at
+		if b.Addr.Unix != "" && p.Check.Port != 0 {
+			p.add(b.at, key, "check.port is %d, and the socket %s has no port; move it to a pool of its own", p.Check.Port, b.Addr.Unix)
+		}
+		if s := p.Source; b.Addr.Unix == "" && s.IsValid() && s.Is4() != b.Addr.Addr().Is4() {
+			p.add(b.at, key, "%s cannot be reached from source %s; both must be IPv4, or both IPv6", b.Addr, s)
+		}
+		if b.MaxConnections == inherit {
+			b.MaxConnections = p.maxConnections
+		}
+		if !p.Check.InitiallyUp() {
+			b.Initial = balance.Down
+		}
+		p.Balance.Backends = append(p.Balance.Backends, b.BackendSpec)
+	}
+}
+
+func (p *pool) finishCheck() {
+	c := &p.Check
+	if _, given := p.given["check.http"]; given && c.Type != "http" {
+		p.problem([]string{"check.http", "check.type"}, "has no effect with type: %s; set check.type: http, or remove it", c.Type)
+	}
+	if c.Type == "http" && c.HTTP.Method == "HEAD" && c.HTTP.ExpectBody != "" {
+		p.problem([]string{"check.http.expect_body", "check.http.method"}, "the answer to HEAD has no body; use method: GET, or expect none")
+	}
+	if c.Type == "none" && c.InitialDown {
+		p.problem([]string{"check.initial", "check.type"}, "with type: none nothing would ever bring a backend up; use initial: up, or a check")
+	}
+	if c.FastInterval > c.Interval {
+		if _, given := p.given["check.fast_interval"]; given {
+			p.problem([]string{"check.fast_interval", "check.interval"}, "%s is slower than interval, %s; lower it", short(c.FastInterval), short(c.Interval))
+		}
+		c.FastInterval = c.Interval
+	}
+}
+
+// factor is how readBound's number is written.
+var factor = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
+
+// readBound stores the factor of bounded load: 0, or from 1.
+func readBound(dst *float64) func(*value) {
+	return func(v *value) {
+		if !v.unquoted("1.25") {
+			return
+		}
+		f, err := strconv.ParseFloat(v.text, 64)
+		if !factor.MatchString(v.text) || err != nil || f != 0 && (f < 1 || f > 100) {
+			v.fail("%s is not a load factor; write 0 for off, or from 1 to 100, such as 1.25", quote(v.text))
+			return
+		}
+		*dst = f
+	}
+}
+
+// readSource stores the local address towards backends.
+func readSource(dst *netip.Addr) func(*value) {
+	return func(v *value) {
+		if !v.scalar("10.0.0.9") {
+			return
+		}
+		a, err := netip.ParseAddr(v.text)
+		switch {
+		case v.text == "":
+			*dst = netip.Addr{}
+		case v.text == "client":
+			v.fail("client is not supported yet; write an IP address of this host, or nothing")
+		case err != nil || a.Zone() != "" || !unicast(a):
+			v.fail("%s is not an IP address of a host; write one of this host, or nothing", quote(v.text))
+		default:
+			*dst = a.Unmap()
+		}
+	}
+}
+
+// readStatus stores the accepted statuses of an HTTP check.
+func readStatus(dst *[]health.StatusRange) func(*value) {
+	return func(v *value) {
+		if !v.scalar(`"200-399"`) {
+			return
+		}
+		ranges, err := health.ParseStatusRanges(v.text)
+		if err != nil {
+			v.fail("%s", strings.ReplaceAll(fmt.Sprint(err), "\n", " "))
+			return
+		}
+		*dst = slices.Clip(ranges)
+	}
+}

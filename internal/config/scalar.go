@@ -1,0 +1,220 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The constructors below make keys that store one value each into *dst.
+
+// scalar reports whether the value is text one can look at, and fails if it is
+// no scalar. Of a variable that is not set there is no more to say.
+func (v *value) scalar(right string) bool {
+	return !v.missing && (v.kind == quoted || v.is(plain, right))
+}
+
+// unquoted is scalar for what is written without quotes, as numbers and booleans
+// are. The environment only gives text, so a quoted variable is as good as a plain one.
+func (v *value) unquoted(right string) bool {
+	if v.scalar(right) && (v.kind == plain || v.expanded) {
+		return true
+	}
+	if v.kind == quoted && !v.missing {
+		v.fail("%s is in quotes; write %s without them", quote(v.text), right)
+	}
+	return false
+}
+
+// text is any text that check accepts; check returns what would be right, or "".
+func text(name, typ, def string, dst *string, check func(string) string) key {
+	return key{name: name, typ: typ, def: def, read: func(v *value) {
+		if !v.scalar("text") {
+			return
+		}
+		if right := check(v.text); right != "" {
+			v.fail("%s is not valid; %s", quote(v.text), right)
+			return
+		}
+		*dst = v.text
+	}}
+}
+
+// boolean is true or false.
+func boolean(name, def string, dst *bool) key {
+	return key{name: name, typ: "boolean", def: def, read: func(v *value) {
+		if !v.unquoted("true or false") {
+			return
+		}
+		switch v.text {
+		case "true", "false":
+			*dst = v.text == "true"
+		default:
+			v.fail("%s is not a boolean; write true or false", quote(v.text))
+		}
+	}}
+}
+
+// choice is one of the words of now; those of soon are refused as not built yet.
+func choice(name, def string, set func(string), now []string, soon ...string) key {
+	typ := "one of " + strings.Join(now, ", ")
+	if len(now) == 1 {
+		typ = now[0]
+	}
+	return key{name: name, typ: typ, def: def, read: func(v *value) {
+		if v.scalar(oneOf(now)) && v.among(now, soon) {
+			set(v.text)
+		}
+	}}
+}
+
+// among reports whether the text is one of the words of now, and fails if not.
+func (v *value) among(now, soon []string) bool {
+	if slices.Contains(now, v.text) {
+		return true
+	}
+	if slices.Contains(soon, v.text) {
+		v.fail("%q is not supported yet; write %s", v.text, oneOf(now))
+		return false
+	}
+	hint := ""
+	if word := nearest(v.text, now); word != "" {
+		hint = fmt.Sprintf(" (did you mean %q?)", word)
+	}
+	v.fail("%s is not known here; write %s%s", quote(v.text), oneOf(now), hint)
+	return false
+}
+
+// into makes the set function of a choice that is stored as it is written.
+func into(dst *string) func(string) { return func(s string) { *dst = s } }
+
+// decimal is how a whole number is written: no sign, no leading zero (octal to
+// some, decimal to others), no separators.
+var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+
+// number is a whole number from lo to hi.
+func number(name, def string, dst *int, lo, hi int) key {
+	return key{name: name, typ: fmt.Sprintf("number, %d to %d", lo, hi), def: def, read: func(v *value) {
+		if !v.unquoted("a number") {
+			return
+		}
+		if !decimal.MatchString(v.text) {
+			v.fail("%s is not a whole number; write one from %d to %d, digits only", quote(v.text), lo, hi)
+			return
+		}
+		n, err := strconv.Atoi(v.text)
+		if err != nil || n < lo || n > hi {
+			v.fail("%s is out of range; write a number from %d to %d", v.short(), lo, hi)
+			return
+		}
+		*dst = n
+	}}
+}
+
+// short is the text without quotes, for values that are known to be numbers.
+func (v *value) short() string { return strings.Trim(quote(v.text), `"`) }
+
+// maxCount bounds counts of connections: no kernel has more descriptors.
+const maxCount = 1 << 30
+
+// size is how a count with a unit is written.
+var size = regexp.MustCompile(`^(0|[1-9][0-9]*)([kmg]?)$`)
+
+// count is a whole number from 0 that may end in k, m or g, powers of 1024.
+func count(name, def string, dst *int) key {
+	return key{name: name, typ: "count, 0 to 1g", def: def, read: func(v *value) {
+		if !v.unquoted("a number") {
+			return
+		}
+		m := size.FindStringSubmatch(v.text)
+		if m == nil {
+			v.fail("%s is not a count; write a number from 0 to 1g, such as 500 or 10k (10240)", quote(v.text))
+			return
+		}
+		shift := map[string]int{"": 0, "k": 10, "m": 20, "g": 30}[m[2]]
+		n, err := strconv.Atoi(m[1])
+		if err != nil || n > maxCount>>shift {
+			v.fail("%s is out of range; write a number from 0 to 1g", v.short())
+			return
+		}
+		*dst = n << shift
+	}}
+}
+
+// year is the longest duration there is: beyond it nobody means what he writes.
+const year = 365 * 24 * time.Hour
+
+// duration is a time from lo to hi, with a unit.
+func duration(name, def string, dst *time.Duration, lo, hi time.Duration) key {
+	return span(name, def, dst, fmt.Sprintf("%s to %s", short(lo), short(hi)), func(d time.Duration) bool {
+		return lo <= d && d <= hi
+	})
+}
+
+// durationOrOff is a duration that may also be 0s.
+func durationOrOff(name, def string, dst *time.Duration, lo, hi time.Duration) key {
+	return span(name, def, dst, fmt.Sprintf("0s or %s to %s", short(lo), short(hi)), func(d time.Duration) bool {
+		return d == 0 || lo <= d && d <= hi
+	})
+}
+
+// seconds is a duration of whole seconds, which is how the kernel counts it.
+func seconds(name, def string, dst *time.Duration, hi time.Duration) key {
+	return span(name, def, dst, "whole seconds, 1s to "+short(hi), func(d time.Duration) bool {
+		return time.Second <= d && d <= hi && d%time.Second == 0
+	})
+}
+
+func span(name, def string, dst *time.Duration, limits string, ok func(time.Duration) bool) key {
+	return key{name: name, typ: "duration, " + limits, def: def, read: func(v *value) {
+		if !v.scalar("a duration") {
+			return
+		}
+		switch d, err := parseDuration(v.text); {
+		case errors.Is(err, errNoUnit):
+			v.fail("%s has no unit; write %ss for seconds, %sms for milliseconds", v.short(), v.short(), v.short())
+		case errors.Is(err, errNoDuration):
+			v.fail("%s is not a duration; write a number and a unit (ms, s, m, h), such as 500ms or 1m30s", quote(v.text))
+		case err != nil || !ok(d):
+			v.fail("%s is out of range; allowed is %s", v.short(), limits)
+		default:
+			*dst = d
+		}
+	}}
+}
+
+var (
+	errNoUnit     = errors.New("no unit")
+	errNoDuration = errors.New("not a duration")
+
+	unitless = regexp.MustCompile(`^[0-9.]+$`)
+	units    = regexp.MustCompile(`^-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`)
+)
+
+// parseDuration is time.ParseDuration with errors that can be told apart; any
+// other than the two above is a duration beyond what fits.
+func parseDuration(s string) (time.Duration, error) {
+	switch {
+	case unitless.MatchString(s):
+		return 0, errNoUnit
+	case !units.MatchString(s):
+		return 0, errNoDuration
+	}
+	return time.ParseDuration(s)
+}
+
+// short prints a duration without its zero parts: "1h" rather than "1h0m0s".
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

@@ -1,0 +1,159 @@
+package config
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/poise-lb/poise/health"
+)
+
+// The tables of this file are every key there is. Adding one is a line here, a
+// line in docs/config.md (a test compares the two), and where it depends on
+// others a rule in service.go or pool.go.
+
+// root is what the top level of the file holds besides settings.
+type root struct {
+	services, pools               *node // name -> service, name -> pool
+	serviceDefaults, poolDefaults *node
+	admin                         []listen // what admin.http claims
+}
+
+func fileKeys(f *File, r *root) []key {
+	return []key{
+		section("admin",
+			text("socket", "socket path", "/run/poise/admin.sock", &f.Admin.Socket, socketPath),
+			key{name: "http", typ: "ip:port, or empty for off", def: "127.0.0.1:9905", read: r.readAdminHTTP(&f.Admin.HTTP)},
+		),
+		section("log",
+			choice("level", "info", setLevel(&f.Log.Level), []string{"debug", "info", "warn", "error"}),
+			choice("format", "text", into(&f.Log.Format), []string{"text", "json"}),
+			text("access", "none, stdout or file path", "stdout", &f.Log.Access, accessTarget),
+			choice("access_format", "tcplog", into(&f.Log.AccessFormat), []string{"tcplog", "json"}),
+		),
+		section("runtime",
+			number("workers", "0", &f.Runtime.Workers, 0, 1024),
+			duration("pre_stop", "0s", &f.Runtime.PreStop, 0, time.Hour),
+			duration("drain", "30s", &f.Runtime.Drain, 0, 7*24*time.Hour),
+		),
+		named("services", required, &r.services),
+		named("pools", none, &r.pools),
+		section("defaults",
+			named("services", none, &r.serviceDefaults),
+			named("pools", none, &r.poolDefaults),
+		),
+	}
+}
+
+// named keeps a whole mapping for later: defaults are read before what inherits
+// them, wherever they are written.
+func named(name, def string, dst **node) key {
+	return key{name: name, typ: "mapping", def: def, read: func(v *value) {
+		if v.is(mapping, "{}") {
+			*dst = v.node
+		}
+	}}
+}
+
+func serviceKeys(s *service) []key {
+	t := &s.TCP
+	keys := []key{
+		{name: "listen", typ: "list of listen addresses", def: required, read: s.readListen},
+		choice("protocol", "tcp", func(string) {}, []string{"tcp"}, "udp", "http"),
+		text("pool", "pool name", required, &s.Pool, isName),
+		boolean("freebind", "false", &t.Freebind),
+		count("max_connections", "0", &t.MaxConnections),
+		section("timeouts", append(later("first_bytes"),
+			duration("connect", "2s", &t.Connect, time.Millisecond, time.Hour),
+			duration("connect_total", "10s", &t.ConnectTotal, time.Millisecond, time.Hour),
+			durationOrOff("idle", "10m", &t.Idle, time.Millisecond, year),
+			duration("half_close", "30s", &t.HalfClose, time.Millisecond, year),
+		)...),
+		section("keepalive", // bounds of the kernel: net/ipv4/tcp.c, MAX_TCP_KEEP*
+			seconds("idle", "60s", &t.Keepalive.Idle, 32767*time.Second),
+			seconds("interval", "10s", &t.Keepalive.Interval, 32767*time.Second),
+			number("probes", "6", &t.Keepalive.Probes, 0, 127),
+		),
+		number("retries", "2", &t.Retries, 0, 100),
+	}
+	return append(keys, later("proxy_protocol", "access", "limits", "sni", "tls", "udp", "http", "offload", "reuse")...)
+}
+
+func poolKeys(p *pool) []key {
+	keys := []key{
+		choice("balance", "least-conn", into(&p.Balance.Algorithm),
+			[]string{"round-robin", "random", "least-conn", "p2c", "maglev", "first"},
+			"fastest", "ewma", "adaptive"),
+		section("hash",
+			choice("key", "source", into(&p.Balance.Hash.Key), []string{"source", "source-port"}),
+			number("mask4", "32", &p.Balance.Hash.Mask4, 1, 32),
+			number("mask6", "128", &p.Balance.Hash.Mask6, 1, 128),
+			key{name: "bound", typ: "0, or factor 1 to 100", def: "0", read: readBound(&p.Balance.Hash.Bound)},
+		),
+		{name: "backends", typ: "list of backends", def: required, read: p.readBackends},
+		count("max_connections", "0", &p.maxConnections),
+		choice("on_down", "keep", func(s string) { p.OnDownClose = s == "close" }, []string{"keep", "close"}),
+		{name: "source", typ: "IP address, or empty", def: `""`, read: readSource(&p.Source)},
+		section("check", checkKeys(&p.Check)...),
+		section("passive", append(later("half_open"),
+			number("failures", "5", &p.Passive.Failures, 0, 1000),
+			duration("base", "10s", &p.Passive.Base, time.Millisecond, 24*time.Hour),
+			duration("max", "5m", &p.Passive.Max, time.Millisecond, 24*time.Hour),
+			number("max_percent", "50", &p.Passive.MaxPercent, 1, 100),
+		)...),
+	}
+	return append(keys, later("ab", "sticky", "resolve", "queue", "slow_start", "panic", "send_proxy", "tls")...)
+}
+
+func checkKeys(c *health.Spec) []key {
+	keys := []key{
+		choice("type", "tcp", into(&c.Type), []string{"tcp", "http", "none"},
+			"tls", "grpc", "expect", "dns", "udp", "postgres", "mysql", "redis", "smtp", "exec"),
+		duration("interval", "2s", &c.Interval, 10*time.Millisecond, 24*time.Hour),
+		duration("fast_interval", "500ms", &c.FastInterval, 10*time.Millisecond, 24*time.Hour),
+		duration("down_interval", "5s", &c.DownInterval, 10*time.Millisecond, 24*time.Hour),
+		duration("timeout", "1s", &c.Timeout, time.Millisecond, time.Hour),
+		number("rise", "2", &c.Rise, 1, 1000),
+		number("fall", "3", &c.Fall, 1, 1000),
+		number("port", "0", &c.Port, 0, 65535),
+		choice("initial", "up", func(s string) { c.InitialDown = s == "down" }, []string{"up", "down"}),
+		section("http",
+			text("path", "URL path", "/health", &c.HTTP.Path, urlPath),
+			choice("method", "GET", into(&c.HTTP.Method), []string{"GET", "HEAD", "OPTIONS"}),
+			text("host", "host name, or empty", `""`, &c.HTTP.Host, hostHeader),
+			key{name: "expect_status", typ: "list of statuses", def: `"200-399"`, read: readStatus(&c.HTTP.ExpectStatus)},
+			text("expect_body", "text, or empty", `""`, &c.HTTP.ExpectBody, anyText),
+		),
+	}
+	return append(keys, later("expect", "postgres", "mysql", "redis", "grpc", "tls", "dns", "udp", "smtp", "exec")...)
+}
+
+func backendKeys(b *backend) []key {
+	return []key{
+		{name: "address", typ: "ip:port or unix:/path", def: required, read: b.readAddress},
+		text("name", "backend name", theAddress, &b.Name, isName),
+		number("weight", "100", &b.Weight, 0, 65535),
+		boolean("backup", "false", &b.Backup),
+		count("max_connections", fromPool, &b.MaxConnections),
+	}
+}
+
+func setLevel(dst *slog.Level) func(string) {
+	return func(s string) { _ = dst.UnmarshalText([]byte(s)) } // the words are slog's
+}
+
+// row is one key under its full path, with NAME for a name and [] for an item.
+type row struct {
+	path string
+	key
+}
+
+// catalogue lists every key, sections included, in the order of the tables.
+func catalogue() []row {
+	var rows []row
+	add := func(path string, k key) { rows = append(rows, row{path, k}) }
+	walk(fileKeys(&File{}, &root{}), "", add)
+	walk(serviceKeys(&service{}), "services.NAME", add)
+	walk(poolKeys(&pool{}), "pools.NAME", add)
+	walk(backendKeys(&backend{}), "pools.NAME.backends[]", add)
+	return rows
+}

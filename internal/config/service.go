@@ -1,0 +1,160 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/poise-lb/poise/l4/tcp"
+)
+
+// service is a Service while it is read.
+type service struct {
+	Service
+	*object
+	listen []listen // nil: not given
+}
+
+// listen is one entry of a service's list, before its range is expanded.
+type listen struct {
+	endpoint
+	dual bool // ":port": every address, IPv4 and IPv6
+	at   position
+	text string
+	item int    // in its list
+	path string // of the key that claims it
+}
+
+// maxListeners bounds the listeners of a configuration. Each is a socket per
+// event loop.
+const maxListeners = 16384
+
+func (s *service) readListen(v *value) {
+	if !v.is(list, `[":5432"]`) {
+		return
+	}
+	s.listen = []listen{}
+	if len(v.items) == 0 {
+		v.fail(`an empty list; write at least one address, such as [":5432"]`)
+	}
+	for i, item := range v.elements() {
+		if !item.scalar(`"address:port"`) {
+			continue
+		}
+		e, isName, problem := parseEndpoint(item.text, true)
+		switch {
+		case isName:
+			item.fail(`%s has a name for a host; write an IP address of this host, or ":port" for all of them`, quote(item.text))
+		case problem != "":
+			item.fail("%s", problem)
+		case e.addr.IsMulticast():
+			item.fail("%s is a multicast address; write an address of this host", e.addr)
+		default:
+			l := newListen(e, item)
+			l.item = i
+			s.listen = append(s.listen, l)
+		}
+	}
+}
+
+func newListen(e endpoint, v *value) listen {
+	l := listen{endpoint: e, at: v.at, text: v.text, path: v.path}
+	if !e.addr.IsValid() {
+		l.addr, l.dual = netip.IPv6Unspecified(), true
+	}
+	return l
+}
+
+// finish applies the rules that concern several keys and completes the spec.
+func (s *service) finish(poolNames []string) {
+	if s.listen == nil && !s.has("listen") {
+		s.problem([]string{"listen"}, `missing; say where the service listens, such as listen: [":5432"]`)
+	}
+	switch {
+	case s.Pool == "" && !s.has("pool"):
+		s.problem([]string{"pool"}, "missing; name the pool its connections go to")
+	case s.Pool != "" && !slices.Contains(poolNames, s.Pool):
+		hint := ""
+		if near := nearest(s.Pool, poolNames); near != "" {
+			hint = fmt.Sprintf(" (did you mean %q?)", near)
+		}
+		s.problem([]string{"pool"}, "there is no pool %q; define it under pools, or name another%s", s.Pool, hint)
+	}
+	if t := &s.TCP; t.Connect > t.ConnectTotal {
+		s.problem([]string{"timeouts.connect", "timeouts.connect_total"},
+			"one attempt may take %s, all together only %s; lower connect or raise connect_total", short(t.Connect), short(t.ConnectTotal))
+	}
+	s.listen = slices.Clone(s.listen) // perhaps inherited, and the path is ours
+	for i := range s.listen {
+		s.listen[i].path = index(join(s.path, "listen"), s.listen[i].item)
+	}
+}
+
+// expand turns the entries into one listener a port.
+func (s *service) expand() {
+	for _, l := range s.listen {
+		for port := int(l.lo); port <= int(l.hi); port++ {
+			s.TCP.Listen = append(s.TCP.Listen, tcp.Listen{
+				Addr:   netip.AddrPortFrom(l.addr, uint16(port)),
+				V6Only: l.addr.Is6() && !l.dual,
+			})
+		}
+	}
+}
+
+// covers reports whether one of the two addresses takes connections of the
+// other. The ports are not looked at.
+func (l listen) covers(o listen) bool {
+	switch {
+	case l.dual || o.dual || l.addr == o.addr:
+		return true
+	case l.addr.Is4() != o.addr.Is4():
+		return false
+	}
+	return l.addr.IsUnspecified() || o.addr.IsUnspecified()
+}
+
+// overlaps reports every listener that shares an address with one written before
+// it: the kernel would refuse the second, or give it some of the connections.
+func overlaps(r *report, all []listen) {
+	slices.SortStableFunc(all, func(a, b listen) int {
+		return cmp.Or(a.at.order-b.at.order, a.at.line-b.at.line, a.at.column-b.at.column)
+	})
+	total := 0
+	for i, l := range all {
+		if total += int(l.hi-l.lo) + 1; total > maxListeners {
+			r.add(l.at, l.path, "with it there are more than %d listeners, ranges expanded; listen on fewer ports", maxListeners)
+			return
+		}
+		for _, before := range all[:i] {
+			if l.lo <= before.hi && before.lo <= l.hi && l.covers(before) {
+				r.add(l.at, l.path, "%s overlaps %s of %s at %s; give them different addresses or ports",
+					quote(l.text), quote(before.text), before.path, before.at)
+				break
+			}
+		}
+	}
+}
+
+// readAdminHTTP stores "ip:port", or "" for off, and what it claims.
+func (r *root) readAdminHTTP(dst *string) func(*value) {
+	return func(v *value) {
+		if !v.scalar(`"127.0.0.1:9905"`) {
+			return
+		}
+		if v.text == "" {
+			*dst, r.admin = "", nil
+			return
+		}
+		e, isName, problem := parseEndpoint(v.text, false)
+		switch {
+		case isName:
+			v.fail(`%s has a name for a host; write an IP address of this host, such as "127.0.0.1:9905", or "" for off`, quote(v.text))
+		case problem != "":
+			v.fail("%s", problem)
+		default:
+			*dst, r.admin = v.text, []listen{newListen(e, v)}
+		}
+	}
+}
