@@ -1,0 +1,83 @@
+package admin
+
+import (
+	"encoding/json"
+	"net/http"
+)
+
+// controlHandler serves the unix socket.
+func controlHandler(d Daemon) http.Handler {
+	mux := http.NewServeMux()
+	addCommon(mux, d, &sampler{d: d})
+	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) {
+		res := d.Reload(r.Context())
+		if res.Changes == nil {
+			res.Changes = []string{}
+		}
+		status := http.StatusOK
+		if !res.OK {
+			status = http.StatusUnprocessableEntity
+		}
+		writeJSON(w, status, res)
+	})
+	return noBody(mux)
+}
+
+// publicHandler serves the TCP address. Nothing it offers changes anything.
+func publicHandler(d Daemon, metrics http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	s := &sampler{d: d}
+	addCommon(mux, d, s)
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { writePage(w, r, s.status()) })
+	return noBody(secure(mux))
+}
+
+func addCommon(mux *http.ServeMux, d Daemon, s *sampler) {
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, s.status())
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { writeProbe(w, d.Ready()) })
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeProbe(w, d.Live()) })
+}
+
+// noBody keeps requests from sending any: no endpoint reads one.
+func noBody(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, 0)
+		h.ServeHTTP(w, r)
+	})
+}
+
+// secure adds what keeps browsers from doing more with an answer than show it.
+func secure(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		head := w.Header()
+		head.Set("Content-Security-Policy", contentPolicy)
+		head.Set("X-Content-Type-Options", "nosniff")
+		head.Set("X-Frame-Options", "DENY")
+		head.Set("Referrer-Policy", "no-referrer")
+		head.Set("Cross-Origin-Resource-Policy", "same-origin")
+		head.Set("Cache-Control", "no-store")
+		h.ServeHTTP(w, r)
+	})
+}
+
+func writeProbe(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte(err.Error() + "\n"))
+		return
+	}
+	_, _ = w.Write([]byte("ok\n"))
+}
+
+// writeJSON answers with v. If the client has gone, so has whoever could be told.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(v)
+}

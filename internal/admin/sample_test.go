@@ -1,0 +1,59 @@
+package admin
+
+import "time"
+
+// sample is a status with a bit of everything.
+func sample() Status {
+	now := time.Date(2026, time.March, 14, 15, 9, 26, 0, time.UTC)
+	up := func(typ string, took float64) *Check {
+		return &Check{Type: typ, Up: true, At: now.Add(-time.Second), Took: took, Since: now.Add(-76 * time.Hour), Probes: 136_812}
+	}
+	return Status{
+		Version: "v0.1.0", PID: 4242, Started: now.Add(-76*time.Hour - 12*time.Minute), Now: now, State: "running",
+		Config: "/etc/poise/poise.yaml", LastReload: ReloadInfo{At: now.Add(-26 * time.Hour), OK: true},
+		Connections: 1337, RatesOver: 3.004,
+		Services: []Service{
+			{
+				Name: "postgres", Listen: []string{":5432"}, Pool: "pg", State: "up", Connections: 1204, Total: 8_412_377,
+				BytesIn: 91e9, BytesOut: 1.7e12, Rates: &Rates{212.4, 1_204_512, 48_221_904},
+				Outcomes: map[string]uint64{"ok": 8_400_121, "client_reset": 10_802, "backend_reset": 212, "connect_failed": 38},
+			},
+			{
+				Name: "mqtt", Listen: []string{"192.0.2.10:1883", "[2001:db8::10]:1883"}, Pool: "brokers", State: "up", Connections: 130,
+				Total: 9123, Rates: &Rates{0.3, 812, 95_310}, Outcomes: map[string]uint64{"ok": 8993},
+			},
+			{Name: "old-ldap", Pool: "ldap", State: "draining", Connections: 3, Total: 77_120, Rates: &Rates{}, Outcomes: map[string]uint64{"ok": 77_117}},
+		},
+		Pools: []Pool{
+			{Name: "pg", Balance: "least-conn", Eligible: 2, Backends: []Backend{
+				{
+					Name: "db1", Address: "10.0.0.11:5432", State: "up", Weight: 100, Connections: 611, Total: 4_300_120,
+					Rates: &Rates{109.2, 611_002, 24_002_001}, ConnectP50: 0.000_31, ConnectP99: 0.0021, FirstByteP50: 0.0012, FirstByteP99: 0.019,
+					Check: up("tcp", 0.000_41),
+				},
+				{
+					Name: "db2", Address: "10.0.0.12:5432", State: "up", Weight: 100, Connections: 593, Total: 4_100_004, ConnectFailures: 38,
+					Rates: &Rates{103.2, 593_510, 24_219_903}, ConnectP50: 0.000_33, ConnectP99: 0.0019, FirstByteP50: 0.0013, FirstByteP99: 0.021,
+					Check: up("tcp", 0.000_38),
+				},
+				{
+					Name: "db3", Address: "10.0.0.13:5432", State: "down", Weight: 50, Total: 12_253, ConnectFailures: 3,
+					Reason: "L4CON: connect: connection refused", Rates: &Rates{}, ConnectP50: 0.000_35, ConnectP99: 0.0022,
+					Check: &Check{Type: "tcp", Reason: "L4CON", Detail: "connect: connection refused", At: now.Add(-4 * time.Second), Since: now.Add(-192 * time.Second), Probes: 40_000},
+				},
+				{
+					Name: "standby", Address: "10.0.1.11:5432", State: "up", Weight: 100, Backup: true, Rates: &Rates{},
+					Check: &Check{Type: "tcp", Up: true, Reason: "L4TOUT", Detail: "no connection within 1s", At: now, Since: now.Add(-time.Hour), Probes: 12},
+				},
+			}},
+			{Name: "brokers", Balance: "maglev", Eligible: 1, Backends: []Backend{
+				{Name: "10.0.2.1:1883", Address: "10.0.2.1:1883", State: "up", Weight: 100, Connections: 130, Total: 9100, Rates: &Rates{0.3, 812, 95_310}, ConnectP50: 0.0051, ConnectP99: 1.21},
+				{Name: "10.0.2.2:1883", Address: "10.0.2.2:1883", State: "ejected", Reason: "5 failed connects in a row, returns in 8s", Weight: 100, Total: 23, ConnectFailures: 5, Rates: &Rates{}},
+				{Name: "10.0.2.3:1883", Address: "10.0.2.3:1883", State: "removed", Weight: 100, Connections: 2, Total: 4410},
+			}},
+			{Name: "ldap", Balance: "round-robin", Backends: []Backend{
+				{Name: "ldap1", Address: "unix:/run/slapd/ldapi", State: "maint", Weight: 100, Connections: 3, Total: 77_120, Rates: &Rates{}},
+			}},
+		},
+	}
+}

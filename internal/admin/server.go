@@ -1,0 +1,149 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Limits that keep a stranger, or a script gone wild, from costing more than
+// this. What is served is small and quick; only a reload may take its time.
+const (
+	headerTimeout = 5 * time.Second
+	readTimeout   = 10 * time.Second
+	writeTimeout  = 15 * time.Second
+	reloadTimeout = 2 * time.Minute
+	idleTimeout   = time.Minute
+	maxHeader     = 8 << 10
+	maxConns      = 128 // further ones are closed at once
+
+	// closeWithin is how long Close lets requests finish.
+	closeWithin = time.Second
+)
+
+// A Server serves one listener: the control socket or the read-only address.
+type Server struct {
+	// Set once.
+	http   *http.Server
+	ln     net.Listener
+	unlink func()
+	served sync.WaitGroup
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// ListenSocket starts the control API on a unix socket at path, mode 0660. It
+// replaces a socket that a dead process left there and refuses to replace a live
+// one. Failures of single connections are told to log.
+//
+//	GET  /v1/status   Status
+//	POST /v1/reload   ReloadResult; 422 if it was refused
+//	GET  /readyz      200 or 503 and why
+//	GET  /livez       200 or 503 and why
+func ListenSocket(path string, d Daemon, log *slog.Logger) (*Server, error) {
+	ln, err := listenSocket(path)
+	if err != nil {
+		return nil, err
+	}
+	return serve(ln, ln.unlink, controlHandler(d), reloadTimeout, log), nil
+}
+
+// ListenHTTP starts the read-only endpoints on a TCP address:
+//
+//	GET /            the status page
+//	GET /v1/status   Status
+//	GET /metrics     the handler given
+//	GET /readyz      200 or 503 and why
+//	GET /livez       200 or 503 and why
+func ListenHTTP(addr string, d Daemon, metrics http.Handler, log *slog.Logger) (*Server, error) {
+	ln, err := net.Listen("tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s is in use by another process (ss -ltnp tells which); choose another address, or \"\" for none", addr)
+	case err != nil:
+		return nil, err
+	}
+	return serve(ln, func() {}, publicHandler(d, metrics), writeTimeout, log), nil
+}
+
+func serve(ln net.Listener, unlink func(), h http.Handler, write time.Duration, log *slog.Logger) *Server {
+	s := &Server{
+		ln:     ln,
+		unlink: unlink,
+		http: &http.Server{
+			Handler:           h,
+			ReadHeaderTimeout: headerTimeout,
+			ReadTimeout:       readTimeout,
+			WriteTimeout:      write,
+			IdleTimeout:       idleTimeout,
+			MaxHeaderBytes:    maxHeader,
+			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // strangers' mistakes
+		},
+	}
+	limited := &limitListener{Listener: ln, slots: make(chan struct{}, maxConns)}
+	s.served.Go(func() {
+		if err := s.http.Serve(limited); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the admin endpoint has stopped", "address", ln.Addr().String(), "error", err)
+		}
+	})
+	return s
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.ln.Addr() }
+
+// Close stops listening, removes the socket and gives requests a second to
+// finish; so whoever serves such a request must not wait for it. Closing again
+// does nothing.
+func (s *Server) Close() error {
+	s.closeOnce.Do(func() {
+		s.unlink()
+		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+		defer cancel()
+		if err := s.http.Shutdown(ctx); err != nil {
+			s.closeErr = s.http.Close()
+		}
+		s.served.Wait()
+	})
+	return s.closeErr
+}
+
+// limitListener accepts no more connections at once than it has slots. What
+// exceeds them is closed rather than left to wait: waiting costs descriptors,
+// and those belong to the data path.
+type limitListener struct {
+	net.Listener
+	slots chan struct{}
+}
+
+func (l *limitListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.slots <- struct{}{}:
+			return &limitConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
+		default:
+			_ = c.Close()
+		}
+	}
+}
+
+type limitConn struct {
+	net.Conn
+	release func()
+}
+
+func (c *limitConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}

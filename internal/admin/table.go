@@ -1,0 +1,303 @@
+package admin
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// StatusTable writes s as text for people. On a terminal it is coloured, unless
+// the environment variable NO_COLOR is set, and cut to its width; 100 columns are
+// enough but for long names.
+func StatusTable(w io.Writer, s Status) error {
+	var st style
+	if f, ok := w.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
+			st = style{colour: os.Getenv("NO_COLOR") == "", width: int(size.Col)}
+		}
+	}
+	_, err := w.Write(st.table(&s))
+	return err
+}
+
+// A style is how a table is written. The zero value is plain and as wide as need be.
+type style struct {
+	colour bool
+	width  int // 0 = any
+}
+
+// A colour is the parameter of an ANSI sequence; "" is none.
+type colour string
+
+const (
+	bold   colour = "1"
+	dim    colour = "2"
+	red    colour = "31"
+	green  colour = "32"
+	yellow colour = "33"
+)
+
+var stateColours = map[string]colour{
+	"up": green, "running": green,
+	"down": red, "ejected": red, "unresolved": red,
+	"drain": yellow, "maint": yellow, "removed": yellow, "draining": yellow, "stopping": yellow,
+}
+
+func (st style) paint(c colour, text string) string {
+	if !st.colour || c == "" {
+		return text
+	}
+	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
+}
+
+func (st style) table(s *Status) []byte {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "%s %s  %s  pid %d  up %s  %s\n", st.paint(bold, "poise"), plain(s.Version),
+		st.paint(stateColours[s.State], plain(s.State)), s.PID, ago(s.Now.Sub(s.Started)), plain(s.Config))
+	fmt.Fprintf(&out, "%d connections", s.Connections)
+	if s.RatesOver > 0 {
+		fmt.Fprintf(&out, "  rates over %s", seconds(s.RatesOver))
+	}
+	if r := s.LastReload; r.OK || r.At.IsZero() {
+		fmt.Fprintf(&out, "  configuration loaded %s\n", r.At.Format("2006-01-02 15:04:05"))
+	} else {
+		fmt.Fprintf(&out, "\n%s\n", st.paint(red, "the last reload was refused at "+r.At.Format("2006-01-02 15:04:05")+"; the configuration before it is in force:"))
+		for line := range strings.Lines(r.Error) {
+			out.WriteString("  " + plain(strings.TrimSpace(line)) + "\n")
+		}
+	}
+	out.WriteByte('\n')
+	st.services(s).write(&out, st)
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		title := fmt.Sprintf("\npool %s  %s  ", st.paint(bold, plain(p.Name)), plain(p.Balance))
+		_, configured := p.count()
+		eligible := fmt.Sprintf("%d of %d in use", p.Eligible, configured)
+		if p.Eligible == 0 {
+			eligible = st.paint(red, "no backend to send connections to")
+		}
+		out.WriteString(title + eligible + "\n")
+		st.backends(s, p).write(&out, st)
+	}
+	return out.Bytes()
+}
+
+func (st style) services(s *Status) *grid {
+	g := &grid{columns: []column{
+		{title: "SERVICE", shrink: 2},
+		{title: "LISTEN", shrink: 1},
+		{title: "POOL", shrink: 2},
+		{title: "STATE"},
+		{title: "CONN", right: true},
+		{title: "TOTAL", right: true},
+		{title: "NEW/S", right: true},
+		{title: "IN B/S", right: true},
+		{title: "OUT B/S", right: true},
+	}}
+	for i := range s.Services {
+		v := &s.Services[i]
+		in, out, fresh := v.Rates.texts()
+		g.add(cell{text: v.Name}, cell{text: strings.Join(v.Listen, " ")}, cell{text: v.Pool}, state(v.State),
+			cell{text: strconv.FormatInt(v.Connections, 10)}, cell{text: short(float64(v.Total))},
+			cell{text: fresh}, cell{text: in}, cell{text: out})
+		if ended := outcomes(v.Outcomes); ended != "" {
+			g.note(dim, "ended: "+ended)
+		}
+	}
+	return g
+}
+
+func (st style) backends(s *Status, p *Pool) *grid {
+	g := &grid{columns: []column{
+		{title: "BACKEND", shrink: 2},
+		{title: "ADDRESS", shrink: 1},
+		{title: "STATE"},
+		{title: "W", right: true},
+		{title: "CONN", right: true},
+		{title: "TOTAL", right: true, drop: 2},
+		{title: "NEW/S", right: true},
+		{title: "IN B/S", right: true},
+		{title: "OUT B/S", right: true},
+		{title: "FAILED", right: true},
+		{title: "CONNECT P50/P99", right: true, drop: 1},
+	}}
+	for i := range p.Backends {
+		b := &p.Backends[i]
+		name, address := b.Name, b.Address
+		if address == name {
+			address = ""
+		}
+		if b.Backup {
+			name += " (backup)"
+		}
+		failed := cell{text: short(float64(b.ConnectFailures))}
+		if b.ConnectFailures > 0 {
+			failed.colour = yellow
+		}
+		in, out, fresh := b.Rates.texts()
+		g.add(cell{text: name}, cell{text: address}, state(b.State), cell{text: strconv.Itoa(b.Weight)},
+			cell{text: strconv.FormatInt(b.Connections, 10)}, cell{text: short(float64(b.Total))},
+			cell{text: fresh}, cell{text: in}, cell{text: out}, failed,
+			cell{text: latency(b.ConnectP50, b.ConnectP99)})
+		if text := b.trouble(s.Now); text != "" {
+			colour := stateColours[b.State]
+			if colour == green {
+				colour = yellow
+			}
+			g.note(colour, text)
+		}
+	}
+	return g
+}
+
+func state(word string) cell { return cell{text: word, colour: stateColours[word]} }
+
+func (r *Rates) texts() (in, out, fresh string) {
+	if r == nil {
+		return unknown, unknown, unknown
+	}
+	return short(r.BytesIn), short(r.BytesOut), shortRate(r.Connections)
+}
+
+// A grid is a table whose columns are as wide as their widest cell.
+type grid struct {
+	columns []column
+	rows    []row
+}
+
+type column struct {
+	title  string
+	right  bool
+	drop   int // 0 = never left out; else the order in which columns are, 1 first
+	shrink int // 0 = never cut; else the order in which columns are, 1 first
+}
+
+type cell struct {
+	text   string
+	colour colour
+}
+
+// A row has cells or is a note to the row before.
+type row struct {
+	cells []cell
+	note  cell
+}
+
+func (g *grid) add(cells ...cell) {
+	for i := range cells {
+		cells[i].text = plain(cells[i].text)
+	}
+	g.rows = append(g.rows, row{cells: cells})
+}
+
+func (g *grid) note(c colour, text string) {
+	g.rows = append(g.rows, row{note: cell{plain(text), c}})
+}
+
+const (
+	margin = "  "
+	gap    = "  "
+	// leastWidth is what a cut column keeps.
+	leastWidth = 8
+)
+
+func (g *grid) write(out *bytes.Buffer, st style) {
+	widths, gap := g.fit(st.width)
+	header := make([]cell, len(g.columns))
+	for i, c := range g.columns {
+		header[i] = cell{c.title, dim}
+	}
+	g.line(out, st, widths, gap, header)
+	for _, r := range g.rows {
+		if r.cells != nil {
+			g.line(out, st, widths, gap, r.cells)
+			continue
+		}
+		text := margin + margin + r.note.text
+		if st.width > 0 {
+			text = cut(text, st.width)
+		}
+		out.WriteString(st.paint(r.note.colour, text) + "\n")
+	}
+}
+
+// fit returns how wide each column is, -1 for one that is left out, and what is
+// between them; in all no more than limit if that can be. The gaps give way
+// first, then the columns that may be left out, then those that may be cut.
+func (g *grid) fit(limit int) (widths []int, between string) {
+	widths = make([]int, len(g.columns))
+	total := len(margin) + len(gap)*(len(g.columns)-1)
+	for i, c := range g.columns {
+		widths[i] = len(c.title)
+		for _, r := range g.rows {
+			if r.cells != nil {
+				widths[i] = max(widths[i], utf8.RuneCountInString(r.cells[i].text))
+			}
+		}
+		total += widths[i]
+	}
+	if limit == 0 || total <= limit {
+		return widths, gap
+	}
+	total -= len(g.columns) - 1
+	for order := 1; order <= len(g.columns); order++ {
+		for i, c := range g.columns {
+			if c.drop == order && total > limit {
+				total -= widths[i] + 1
+				widths[i] = -1
+			}
+		}
+	}
+	for order := 1; order <= len(g.columns); order++ {
+		for i, c := range g.columns {
+			if c.shrink == order && total > limit {
+				less := max(min(total-limit, widths[i]-max(leastWidth, len(c.title))), 0)
+				widths[i] -= less
+				total -= less
+			}
+		}
+	}
+	return widths, gap[:1]
+}
+
+func (g *grid) line(out *bytes.Buffer, st style, widths []int, between string, cells []cell) {
+	line := margin
+	for i, c := range cells {
+		if widths[i] < 0 {
+			continue
+		}
+		text := cut(c.text, widths[i])
+		space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
+		if g.columns[i].right {
+			line += space + st.paint(c.colour, text) + between
+		} else {
+			line += st.paint(c.colour, text) + space + between
+		}
+	}
+	out.WriteString(strings.TrimRight(line, " ") + "\n")
+}
+
+// cut shortens text to width characters.
+func cut(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	return string([]rune(text)[:max(width-1, 0)]) + "…"
+}
+
+// plain replaces what could steer a terminal: errors quote what backends say.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}

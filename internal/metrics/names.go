@@ -1,0 +1,76 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Every metric, in the order of docs/metrics.md, which a test holds to this
+// table. Labels are never chosen by a stranger: they are names from the
+// configuration or words of a closed list.
+var (
+	buildInfo     = gauge("poise_build_info", "Always 1; the labels tell which build runs.", "version", "goversion")
+	reloadSuccess = gauge("poise_config_last_reload_success", "1 if the configuration was accepted when it was last read, at the start or at a reload, else 0.")
+	reloadTime    = gauge("poise_config_last_reload_timestamp_seconds", "When the configuration was last read, accepted or not, in Unix time.")
+
+	serviceConnections      = gauge("poise_service_connections", "Client connections open now.", "service")
+	serviceConnectionsTotal = counter("poise_service_connections_total", "Client connections accepted, those refused at once included.", "service")
+	serviceRefused          = counter("poise_service_refused_total", "Client connections turned away without a connect attempt having failed; each is counted in poise_sessions_total as well.", "service", "reason")
+	serviceBytes            = counter("poise_service_bytes_total", "Bytes relayed: in from clients, out to clients.", "service", "direction")
+	serviceRetries          = counter("poise_retries_total", "Further backends tried after a failed connect.", "service")
+	sessions                = counter("poise_sessions_total", "Client connections that ended, by how they ended.", "service", "outcome")
+	sessionDuration         = histogramOf("poise_session_duration_seconds", "Time from accepting a client connection that reached a backend to its end.", sessionBounds, "service")
+
+	poolEligible = gauge("poise_pool_eligible_backends", "Backends that new connections are spread over now: those of the tier in use.", "pool")
+
+	backendConnections      = gauge("poise_backend_connections", "Connections to the backend that are open or being made.", "pool", "backend")
+	backendConnectionsTotal = counter("poise_backend_connections_total", "Connections established to the backend.", "pool", "backend")
+	backendBytes            = counter("poise_backend_bytes_total", "Bytes relayed: in to the backend, out from it.", "pool", "backend", "direction")
+	backendConnectFailures  = counter("poise_backend_connect_failures_total", "Connect attempts to the backend that failed. The reasons no_local_port and no_descriptors are this host's failures.", "pool", "backend", "reason")
+	backendConnectDuration  = histogramOf("poise_backend_connect_duration_seconds", "Time the connects that succeeded took.", connectBounds, "pool", "backend")
+	backendFirstByte        = histogramOf("poise_backend_first_byte_duration_seconds", "Time from the established connection to the backend's first byte.", connectBounds, "pool", "backend")
+	backendUp               = gauge("poise_backend_up", "1 if nothing keeps the backend from getting new connections but perhaps a weight of 0, else 0.", "pool", "backend")
+	backendState            = gauge("poise_backend_state", "1 for the state the backend is in, 0 for all others.", "pool", "backend", "state")
+	backendWeight           = gauge("poise_backend_weight", "Configured weight; 0 if the backend is removed.", "pool", "backend")
+	backendCheckFailures    = counter("poise_backend_check_failures_total", "Active checks that failed.", "pool", "backend", "reason")
+	backendCheckDuration    = gauge("poise_backend_check_duration_seconds", "Time the latest active check took.", "pool", "backend")
+	backendEjections        = counter("poise_backend_ejections_total", "Times passive checks ejected the backend.", "pool", "backend")
+
+	loopBusy         = gauge("poise_loop_busy_ratio", "Share of the time since an earlier scrape that the event loop was at work, 0 to 1.", "loop")
+	acceptErrors     = counter("poise_accept_errors_total", "Times accepting failed or had to pause.", "reason")
+	accessLogDropped = counter("poise_accesslog_dropped_total", "Access log lines lost because the target was too slow or failed.")
+)
+
+// family is one row of the table.
+type family struct {
+	*prometheus.Desc
+	name, kind, help string
+	labels           []string
+	bounds           []int // of a histogram: the l4 buckets whose upper bounds are its classic ones
+}
+
+var catalogue []*family
+
+func gauge(name, help string, labels ...string) *family {
+	return add(&family{name: name, kind: "gauge", help: help, labels: labels})
+}
+
+func counter(name, help string, labels ...string) *family {
+	return add(&family{name: name, kind: "counter", help: help, labels: labels})
+}
+
+func histogramOf(name, help string, bounds []int, labels ...string) *family {
+	return add(&family{name: name, kind: "histogram", help: help, labels: labels, bounds: bounds})
+}
+
+func add(f *family) *family {
+	f.Desc = prometheus.NewDesc(f.name, f.help, f.labels, nil)
+	catalogue = append(catalogue, f)
+	return f
+}
+
+// value makes a metric of a gauge or counter.
+func (f *family) value(v float64, labels ...string) prometheus.Metric {
+	kind := prometheus.GaugeValue
+	if f.kind == "counter" {
+		kind = prometheus.CounterValue
+	}
+	return prometheus.MustNewConstMetric(f.Desc, kind, v, labels...)
+}

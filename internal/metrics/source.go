@@ -1,0 +1,48 @@
+// Package metrics is the one Prometheus collector of the process. Domain
+// packages keep plain atomics; this one reads them when it is scraped, and every
+// metric name is in names.go.
+//
+//	http.Handle("/metrics", metrics.Handler(source, version, slog.Default()))
+//
+// What it promises beyond reading: no two series of a scrape have the same name
+// and labels, a counter never falls while the process runs, though the object
+// behind it is removed and added again, and the series of a removed object go
+// when its last connection has gone.
+package metrics
+
+import (
+	"time"
+
+	"github.com/poise-lb/poise/health"
+	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/tcp"
+)
+
+// A Source is where the numbers are; the daemon implements it. Every method is
+// called at each scrape, by one goroutine at a time.
+type Source interface {
+	// Services returns the configured services and the removed ones that still
+	// have connections, their byte counters up to date (tcp.Server.Flush). It is
+	// called before all others. A service once left out does not come back; one
+	// of the same name may.
+	Services() []*tcp.Service
+	// Pools returns the configured pools and the removed ones that still have
+	// connections. A pool once left out does not come back; one of the same name
+	// may.
+	Pools() []*balance.Pool
+	// CheckStatus returns what the active check of b says; false if b has none.
+	CheckStatus(b *balance.Backend) (health.Status, bool)
+	// Ejections returns how often passive checks have ejected b, not counting
+	// others of its name; 0 if b has none. It may start anew after b was removed.
+	Ejections(b *balance.Backend) uint64
+	// LastReload returns when the configuration was last read, at the start or at
+	// a reload, and whether it was taken.
+	LastReload() (at time.Time, ok bool)
+	// AcceptErrors counts failed accepts by reason, a closed vocabulary.
+	AcceptErrors() map[string]uint64
+	// LoopBusy returns, for every event loop, the time it has spent at work and
+	// the time it exists.
+	LoopBusy() (busy, total []time.Duration)
+	// AccessLogDropped counts access log lines that were lost.
+	AccessLogDropped() uint64
+}
