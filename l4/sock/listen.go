@@ -1,6 +1,7 @@
 package sock
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"unsafe"
@@ -22,9 +23,18 @@ type ListenOptions struct {
 // backlog asks for the most the kernel allows (net.core.somaxconn caps it).
 const backlog = 65535
 
-// Bind opens a TCP socket bound to addr that does not listen yet. Errors are
+// Bind opens a TCP socket bound to addr that does not listen yet. Where the
+// kernel has no IPv6, the dual-stack wildcard is that of IPv4. Errors are
 // *os.SyscallError around an Errno.
 func Bind(addr netip.AddrPort, o ListenOptions) (fd int, err error) {
+	fd, err = bind(addr, o)
+	if addr.Addr() == netip.IPv6Unspecified() && !o.V6Only && errors.Is(err, unix.EAFNOSUPPORT) {
+		return bind(netip.AddrPortFrom(netip.IPv4Unspecified(), addr.Port()), o)
+	}
+	return fd, err
+}
+
+func bind(addr netip.AddrPort, o ListenOptions) (fd int, err error) {
 	var sa unix.RawSockaddrAny
 	size, family := encode(&sa, addr)
 	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
