@@ -29,6 +29,10 @@ type Handler interface {
 
 // Loop is one event loop.
 type Loop struct {
+	// AfterEvents, if set before Run, is called in every round when all handlers
+	// have been told what is ready.
+	AfterEvents func()
+
 	epoll *sock.Epoll
 	done  chan struct{} // closed when Run has returned
 
@@ -91,6 +95,9 @@ func (l *Loop) Run() {
 		l.again, l.served = l.served[:0], l.again
 		for _, r := range l.served {
 			l.dispatch(r)
+		}
+		if l.AfterEvents != nil {
+			l.AfterEvents()
 		}
 		l.runPosted()
 		l.wheel.advance(int64(l.now / tick))

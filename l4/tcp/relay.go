@@ -18,6 +18,7 @@ type side struct {
 	finished bool // it has been sent our FIN
 	lost     bool // it has reset the connection: a write said so
 	bulk     bool // moves so much that bytes go through a pipe
+	shared   bool // buf is the worker's: its bytes are in the outbox
 
 	// Held for the other side: buf[from:to], or inPipe bytes of the pipe.
 	from, to, inPipe int32
@@ -45,6 +46,9 @@ func (c *conn) other(s *side) *side {
 // Ready takes note of what the kernel says and does what has become possible.
 func (s *side) Ready(ev sock.Events) {
 	c := s.conn
+	if w := c.worker; len(w.outbox) == outboxSize || w.used > bufferSize/2 {
+		w.writeOut() // which may end this connection
+	}
 	if ev&(sock.Readable|sock.ReadHup|sock.Hup|sock.Failed) != 0 {
 		s.readable = true
 	}
@@ -106,26 +110,28 @@ func (c *conn) pump(s *side) {
 		} else {
 			n = c.copy(s, to)
 		}
-		if n < 0 {
-			return // the connection is ending
+		if n < 0 || s.shared {
+			return // the connection is ending, or the worker goes on with it
 		}
 		moved += n
 	}
 	c.parkPipe(s)
 }
 
-// copy reads once into the worker's buffer and writes it out. It returns the
-// bytes read, or -1 when the connection is ending.
+// copy reads once into the worker's buffer and writes it out, or puts it in the
+// outbox if that was all there was. It returns the bytes read, or -1 when the
+// connection is ending.
 func (c *conn) copy(s, to *side) int {
 	w := c.worker
-	n, errno := sock.Read(int(s.fd), w.buffer[:])
+	room := w.buffer[w.used:] // at least half of it
+	n, errno := sock.Read(int(s.fd), room)
 	if !c.received(s, n, errno) {
 		return -1
 	}
 	if n == 0 {
 		return 0
 	}
-	if n < bufferSize {
+	if n < len(room) {
 		// The queue was empty at that moment, and what comes later is a new edge.
 		// A unix socket returns short at message boundaries too.
 		s.readable = s.hup || s == &c.backend && c.lease.Backend().Addr().Unix != ""
@@ -135,16 +141,27 @@ func (c *conn) copy(s, to *side) int {
 	if to.lost {
 		return n // nobody is left to take it
 	}
-	m, errno := sock.Write(int(to.fd), w.buffer[:n])
+	if !s.readable && len(w.outbox) < outboxSize {
+		s.buf, s.from, s.to, s.shared = w.buffer, int32(w.used), int32(w.used+n), true
+		w.used += n
+		w.outbox = append(w.outbox, s)
+		return n
+	}
+	m, errno := sock.Write(int(to.fd), room[:n])
 	if errno != 0 && errno != sock.EAGAIN {
 		return c.writeFailed(s, to)
 	}
 	if m < n {
 		to.writable = false
-		s.buf, s.from, s.to = w.buffer, int32(m), int32(n)
-		w.buffer = w.takeBuffer()
+		c.hold(s, room[m:n])
 	}
 	return n
+}
+
+// hold keeps what the other side of s could not take, in a buffer of its own.
+func (c *conn) hold(s *side, rest []byte) {
+	s.buf, s.shared = c.worker.takeBuffer(), false
+	s.from, s.to = 0, int32(copy(s.buf[:], rest))
 }
 
 // splice moves once from the socket into a pipe; deliver empties it.
@@ -200,6 +217,9 @@ func (c *conn) deliver(s, to *side) bool {
 			return true
 		}
 		if !to.writable {
+			if s.shared {
+				c.hold(s, s.buf[s.from:s.to])
+			}
 			return false
 		}
 		var n int
@@ -208,8 +228,7 @@ func (c *conn) deliver(s, to *side) bool {
 			n, errno = sock.Write(int(to.fd), s.buf[s.from:s.to])
 			s.from += int32(n)
 			if s.from == s.to {
-				c.worker.giveBuffer(s.buf)
-				s.buf = nil
+				c.freeBuffer(s)
 			}
 		} else {
 			n, errno = s.pipe.Drain(int(to.fd), int(s.inPipe))
@@ -239,15 +258,19 @@ func (c *conn) parkPipe(s *side) {
 
 // dropHeld forgets what is held of s.
 func (c *conn) dropHeld(s *side) {
-	if s.buf != nil {
-		c.worker.giveBuffer(s.buf)
-		s.buf = nil
-	}
+	c.freeBuffer(s)
 	if s.inPipe > 0 {
 		c.worker.closePipe(s.pipe)
 		s.pipe, s.inPipe = sock.Pipe{}, 0
 	}
 	c.parkPipe(s)
+}
+
+func (c *conn) freeBuffer(s *side) {
+	if s.buf != nil && !s.shared {
+		c.worker.giveBuffer(s.buf)
+	}
+	s.buf, s.shared = nil, false
 }
 
 // directionDone passes on the FIN of s, whose bytes have all been delivered, or

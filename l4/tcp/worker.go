@@ -22,6 +22,8 @@ type worker struct {
 	conns           connList
 	free            *conn // zeroed, linked by next
 	buffer          *buffer
+	used            int       // bytes of it that the outbox waits to write
+	outbox          []*side   // whose small reads are written after the others' reads
 	buffers         []*buffer // spare ones, for what a peer cannot take at once
 	pipes           []sock.Pipe
 	descriptorLimit int64
@@ -32,6 +34,11 @@ const bufferSize = 64 << 10
 
 type buffer [bufferSize]byte
 
+// outboxSize is how many small reads are gathered before they are written. Sends
+// that follow each other closely find their receivers still awake, or wake them
+// once for several; further apart, each one is a wake-up of its own.
+const outboxSize = 64
+
 const (
 	// Spares are kept for the next burst, not for ever what the worst one took.
 	maxSpareBuffers = 16
@@ -39,13 +46,16 @@ const (
 )
 
 func newWorker(s *Server, l *loop.Loop) *worker {
-	return &worker{
+	w := &worker{
 		server:    s,
 		loop:      l,
 		started:   time.Now(),
 		acceptors: map[*acceptor]struct{}{},
 		buffer:    new(buffer),
+		outbox:    make([]*side, 0, outboxSize),
 	}
+	l.AfterEvents = w.writeOut
+	return w
 }
 
 // accepted starts the life of a connection; two descriptors are reserved for it.
@@ -151,6 +161,17 @@ func (w *worker) shut() {
 	}
 	w.closeAll(l4.Killed, func(*conn) bool { return true })
 	w.dropPipes()
+}
+
+// writeOut writes what the outbox holds.
+func (w *worker) writeOut() {
+	for _, s := range w.outbox {
+		// Ended, or written already, if not; the side may even be another's by now.
+		if s.shared {
+			s.conn.pump(s)
+		}
+	}
+	w.outbox, w.used = w.outbox[:0], 0
 }
 
 // takeBuffer returns a buffer; giveBuffer takes it back.
