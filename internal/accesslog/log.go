@@ -230,10 +230,11 @@ func (l *Log) write() {
 	rest := time.NewTimer(pause)
 	defer rest.Stop()
 	for closing := false; !closing; {
-		var s *l4.Session
+		var s l4.Session
+		one := false
 		select {
-		case v := <-l.queue:
-			s = &v
+		case s = <-l.queue:
+			one = true
 		case <-l.poke:
 		case <-l.quit:
 			closing = true
@@ -241,8 +242,8 @@ func (l *Log) write() {
 		if t.w == nil { // whatever is queued was recorded for the next one
 			t = l.target.Load()
 		}
-		if s != nil {
-			l.add(t, s)
+		if one {
+			l.add(t, &s)
 		}
 		l.drain(t)
 		if next := l.target.Load(); next != t {

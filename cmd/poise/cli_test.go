@@ -1,0 +1,160 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/poise-lb/poise/internal/admin"
+	"github.com/poise-lb/poise/internal/loadgen"
+)
+
+func TestVersion(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"--version"}} {
+		stdout, stderr, code := cli(t, args...)
+		if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "poise v0.0.0-test") {
+			t.Errorf("%v: exit code %d, %q, %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	for _, args := range [][]string{
+		{"nonsense"},
+		{"run", "--nonsense"},
+		{"run", "argument"},
+		{"check", "-c"},
+		{"status", "--socket", "/a", "-c", "/b"},
+		{"bench", "tcp"},
+	} {
+		stdout, stderr, code := cli(t, args...)
+		if code != exitUsage || stdout != "" || !strings.Contains(stderr, "--help'.\n") {
+			t.Errorf("%v: exit code %d, %q, %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		stdout, stderr, code := cli(t, "completion", shell)
+		if code != 0 || stderr != "" || !strings.Contains(stdout, "poise") {
+			t.Errorf("%s: exit code %d, %d bytes, %q", shell, code, len(stdout), stderr)
+		}
+	}
+}
+
+// write puts a configuration into a folder of its own.
+func write(t *testing.T, yaml string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "poise.yaml")
+	if err := os.WriteFile(path, []byte(yaml), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const twoProblems = `
+services:
+  web: {listen: [":8080"], pool: nobody}
+pools:
+  web:
+    timout: 5s
+    backends: ["127.0.0.1:9"]
+`
+
+func TestCheck(t *testing.T) {
+	good := write(t, `
+services:
+  web: {listen: [":8080"], pool: web}
+pools:
+  web: {backends: ["127.0.0.1:9"]}
+`)
+	stdout, stderr, code := cli(t, "check", "-c", good)
+	if want := good + " is valid: 1 services, 1 pools\n"; code != 0 || stdout != want || stderr != "" {
+		t.Errorf("valid: exit code %d, %q, %q", code, stdout, stderr)
+	}
+
+	bad := write(t, twoProblems)
+	stdout, stderr, code = cli(t, "check", "-c", bad)
+	if code != 1 || stdout != "" || !isTwoProblems(stderr, bad) {
+		t.Errorf("invalid: exit code %d, %q\n%s", code, stdout, stderr)
+	}
+
+	missing := filepath.Join(t.TempDir(), "missing.yaml")
+	stdout, stderr, code = cli(t, "check", "-c", missing)
+	if code != 2 || stdout != "" || !strings.Contains(stderr, missing) {
+		t.Errorf("missing: exit code %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+// isTwoProblems reports whether text is the problems of twoProblems and nothing else.
+func isTwoProblems(text, path string) bool {
+	return strings.Count(text, "\n") == 2 &&
+		strings.Contains(text, path+":3:") && strings.Contains(text, "services.web.pool") &&
+		strings.Contains(text, path+":6:") && strings.Contains(text, "pools.web.timout")
+}
+
+func TestRunRefusesInvalidConfiguration(t *testing.T) {
+	bad := write(t, twoProblems)
+	stdout, stderr, code := cli(t, "run", "-c", bad)
+	if code != 1 || stdout != "" || !isTwoProblems(stderr, bad) {
+		t.Errorf("exit code %d, %q\n%s", code, stdout, stderr)
+	}
+	if _, stderr, code = cli(t, "run", "-c", "/nonexistent/poise.yaml"); code != 1 || !strings.Contains(stderr, "/nonexistent/poise.yaml") {
+		t.Errorf("missing: exit code %d, %q", code, stderr)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	b := backend(t, "db1", loadgen.Behaviour{})
+	listen := addr(t)
+	p := start(t, oneService(listen, "least-conn", b))
+	c := dial(t, listen)
+	c.MustAsk(t)
+
+	stdout, stderr, code := cli(t, "status", "--socket", p.socket())
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit code %d, %q", code, stderr)
+	}
+	for _, want := range []string{"web", listen, "db1", b.Addr().String()} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+
+	// The configuration knows the socket too.
+	stdout, stderr, code = cli(t, "status", "--json", "-c", p.config())
+	var s admin.Status
+	if err := json.Unmarshal([]byte(stdout), &s); err != nil || code != 0 {
+		t.Fatalf("exit code %d, %v, %q\n%s", code, err, stderr, stdout)
+	}
+	if s.PID != p.pid() || s.Connections != 1 || s.Version != "v0.0.0-test" || s.State != "running" || !s.LastReload.OK {
+		t.Errorf("%+v", s)
+	}
+	if len(s.Services) != 1 || s.Services[0].Name != "web" || s.Services[0].Connections != 1 || s.Services[0].Total != 1 ||
+		s.Services[0].BytesIn != 6 || s.Services[0].BytesOut != 10 {
+		t.Errorf("%+v", s.Services)
+	}
+	if len(s.Pools) != 1 || s.Pools[0].Eligible != 1 || len(s.Pools[0].Backends) != 1 {
+		t.Fatalf("%+v", s.Pools)
+	}
+	if db := s.Pools[0].Backends[0]; db.Name != "db1" || db.State != "up" || db.Connections != 1 || db.Check == nil || !db.Check.Up {
+		t.Errorf("%+v", db)
+	}
+}
+
+func TestNoDaemon(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "admin.sock")
+	for _, command := range []string{"status", "reload"} {
+		stdout, stderr, code := cli(t, command, "--socket", socket)
+		if code != 1 || stdout != "" || !strings.Contains(stderr, socket) || strings.Contains(stderr, "--help") {
+			t.Errorf("%s: exit code %d, %q, %q", command, code, stdout, stderr)
+		}
+		stdout, stderr, code = cli(t, command, "-c", write(t, twoProblems))
+		if code != 1 || stdout != "" || !strings.Contains(stderr, "pools.web.timout") || !strings.Contains(stderr, "--socket") {
+			t.Errorf("%s, invalid configuration: exit code %d, %q, %q", command, code, stdout, stderr)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/poise-lb/poise/internal/loadgen"
+)
+
+// three starts three equal backends.
+func three(t *testing.T) (list [3]*loadgen.Backend) {
+	t.Helper()
+	for i := range list {
+		list[i] = backend(t, fmt.Sprintf("db%d", i+1), loadgen.Behaviour{})
+	}
+	return list
+}
+
+// serial makes n connections, one after the other, and returns who answered.
+func serial(listen string, n int) (served map[string]int, failed int) {
+	served = map[string]int{}
+	for range n {
+		name, err := ask(listen)
+		if err != nil {
+			failed++
+			continue
+		}
+		served[name]++
+	}
+	return served, failed
+}
+
+// Mission: 3 equal backends, round robin, 300 sequential connections.
+func TestEqualShares(t *testing.T) {
+	db := three(t)
+	listen := addr(t)
+	start(t, oneService(listen, "round-robin", db[:]...))
+	served, failed := serial(listen, 300)
+	if failed != 0 || !maps.Equal(served, map[string]int{"db1": 100, "db2": 100, "db3": 100}) {
+		t.Errorf("%v, %d failed", served, failed)
+	}
+}
+
+// Mission: one of 3 is killed, checks every 200 ms with a threshold of 1.
+func TestKilledBackendIsFoundOut(t *testing.T) {
+	db := three(t)
+	listen := addr(t)
+	p := start(t, webConfig(listen, "", "balance: round-robin, check: {type: tcp, interval: 200ms, fast_interval: 200ms, fall: 1}",
+		member("db1", db[0].Addr()), member("db2", db[1].Addr()), member("db3", db[2].Addr())))
+	db[1].Kill()
+	// Until the check has seen it, who is sent there goes elsewhere.
+	eventually(t, "db2 to be down", func() bool {
+		if _, err := ask(listen); err != nil {
+			t.Fatal(err)
+		}
+		return p.Backend(t, "web", "db2").State == "down"
+	})
+	served, failed := serial(listen, 300)
+	if failed != 0 || !maps.Equal(served, map[string]int{"db1": 150, "db3": 150}) {
+		t.Errorf("%v, %d failed", served, failed)
+	}
+	for name, want := range map[string]string{"db1": "up", "db2": "down", "db3": "up"} {
+		if b := p.Backend(t, "web", name); b.State != want {
+			t.Errorf("%+v", b)
+		}
+	}
+}
+
+// Mission: the same with checks, passive ejection and retries all off. It is as
+// bad as it should be, which shows what each of them is there for.
+func TestKilledBackendWithoutDefence(t *testing.T) {
+	db := three(t)
+	listen := addr(t)
+	p := start(t, webConfig(listen, "retries: 0", "balance: round-robin, check: {type: none}, passive: {failures: 0}",
+		member("db1", db[0].Addr()), member("db2", db[1].Addr()), member("db3", db[2].Addr())))
+	db[1].Kill()
+	served, failed := serial(listen, 300)
+	if failed != 100 || !maps.Equal(served, map[string]int{"db1": 100, "db3": 100}) {
+		t.Errorf("%v, %d failed", served, failed)
+	}
+	for _, name := range []string{"db1", "db2", "db3"} {
+		if b := p.Backend(t, "web", name); b.State != "up" {
+			t.Errorf("%+v", b)
+		}
+	}
+	if n := p.Metrics(t)[`poise_sessions_total{outcome="connect_failed",service="web"}`]; n != 100 {
+		t.Errorf("%v connections are counted as failed", n)
+	}
+}
+
+// Mission: 5 backends, 2 of them failing at connect, 200 connections. No client
+// notices, and each failing one is ejected after its threshold of 10.
+func TestFailingBackendsAreEjected(t *testing.T) {
+	db := three(t)
+	listen := addr(t)
+	p := start(t, webConfig(listen, "", "balance: round-robin, check: {type: none}, passive: {failures: 10, base: 10m, max: 10m}",
+		member("bad1", addr(t)), member("db1", db[0].Addr()), member("db2", db[1].Addr()), member("bad2", addr(t)), member("db3", db[2].Addr())))
+	served, failed := serial(listen, 200)
+	if n := served["db1"] + served["db2"] + served["db3"]; n != 200 {
+		t.Errorf("%v, %d failed", served, failed)
+	}
+	for _, name := range []string{"bad1", "bad2"} {
+		eventually(t, name+" to be ejected", func() bool { return p.Backend(t, "web", name).State == "ejected" })
+		// The tenth ejects it, which takes the process an instant.
+		if b := p.Backend(t, "web", name); b.ConnectFailures < 10 || b.ConnectFailures > 15 {
+			t.Errorf("%+v", b)
+		}
+	}
+	for _, name := range []string{"db1", "db2", "db3"} {
+		if b := p.Backend(t, "web", name); b.State != "up" || served[name] < 50 {
+			t.Errorf("%+v, %v", b, served)
+		}
+	}
+	if m := p.Metrics(t); m.Sum("poise_backend_ejections_total") != 2 || m.Sum("poise_sessions_total", `outcome="ok"`) < 200 {
+		t.Errorf("%v ejections, %v good ends", m.Sum("poise_backend_ejections_total"), m.Sum("poise_sessions_total", `outcome="ok"`))
+	}
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/poise-lb/poise/internal/lab"
+)
+
+// labPort is where services and backends listen: every host has all its ports.
+const (
+	labFront = "10.77.0.10:7000"
+	labPort  = "9001"
+)
+
+// startOn is start on the balancer of a lab.
+func startOn(t *testing.T, l *lab.Lab, yaml string) *proc {
+	t.Helper()
+	binary(t) // built here, not there
+	var p *proc
+	l.Balancer.Do(func() { p = launch(t, yaml) })
+	p.http = l.Balancer.Forward(t, p.http)
+	eventually(t, "the process to be ready", func() bool {
+		if p.gone() {
+			t.Fatalf("poise ended before it was ready\n%s", p.Stderr())
+		}
+		return p.readyz() == http.StatusOK
+	})
+	return p
+}
+
+// serveAt is serve on a host of a lab.
+func serveAt(t *testing.T, h *lab.Host, addr netip.Addr, handle func(c net.Conn, done <-chan struct{})) (address string) {
+	t.Helper()
+	l, err := h.Listen(net.JoinHostPort(addr.String(), labPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveOn(t, l, handle)
+	return l.Addr().String()
+}
+
+// echoServer returns every byte, and then the end.
+func echoServer(c net.Conn, _ <-chan struct{}) { _, _ = io.Copy(c, c) }
+
+// Case O-05 (c): a client that is off, and no idle limit. Keepalive finds out, and
+// both sides are closed.
+func TestLabVanishedClient(t *testing.T) {
+	l := lab.New(t)
+	ended := make(chan error, 1)
+	address := serveAt(t, l.Backend1, lab.Backend1Addr, func(c net.Conn, _ <-chan struct{}) {
+		_, _ = io.CopyN(c, c, 4)
+		_, err := c.Read(make([]byte, 1))
+		ended <- err
+	})
+	p := startOn(t, l, webConfig(labFront, "timeouts: {idle: 0s}, keepalive: {idle: 1s, interval: 1s, probes: 3}",
+		"balance: round-robin, check: {type: none}", member("db1", address)))
+	c, err := l.Client.Dial(netip.Addr{}, labFront, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "ping"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+
+	l.Client.Run(t, "ip", "link", "set", lab.FrontLink, "down")
+	began := time.Now()
+	select {
+	case err := <-ended:
+		// 1 s of quiet and 3 probes: 4 s.
+		if after := time.Since(began); after < 2*time.Second || err == nil {
+			t.Errorf("the backend's side was closed after %v, %v", after, err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the backend's side stays open")
+	}
+	eventually(t, "the client's side to be closed", func() bool { return p.Status(t).Connections == 0 })
+	if out := l.Balancer.Run(t, "ss", "-Htn", "sport", "=", ":7000"); out != "" {
+		t.Errorf("left:\n%s", out)
+	}
+}
+
+// The mirror of O-05 (c): a backend that is off while it owes an answer.
+func TestLabVanishedBackend(t *testing.T) {
+	l := lab.New(t)
+	address := serveAt(t, l.Backend1, lab.Backend1Addr, echoServer)
+	p := startOn(t, l, webConfig(labFront, "timeouts: {idle: 0s}, keepalive: {idle: 1s, interval: 1s, probes: 3}",
+		"balance: round-robin, check: {type: none}", member("db1", address)))
+	c, err := l.Client.Dial(netip.Addr{}, labFront, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "ping"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1500 * time.Millisecond) // keepalive is set up on connections that are not short
+	l.Backend1.Run(t, "ip", "link", "set", lab.BackLink, "down")
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("the client's side: %v", err)
+	}
+	eventually(t, "the backend's side to be closed", func() bool { return p.Status(t).Connections == 0 })
+}
+
+func isTimeout(err error) bool {
+	ne, ok := err.(net.Error)
+	return ok && ne.Timeout()
+}
+
+// Case O-10: a host whose packets are dropped. Who meets it goes elsewhere after
+// the connect timeout.
+func TestLabSilentBackend(t *testing.T) {
+	l := lab.New(t)
+	silent := serveAt(t, l.Backend1, lab.Backend1Addr, echoServer)
+	well := serveAt(t, l.Backend2, lab.Backend2Addr, echoServer)
+	l.Backend1.Run(t, "nft", "add table inet lab; add chain inet lab in { type filter hook input priority 0; }; add rule inet lab in tcp dport "+labPort+" drop")
+	const limit = time.Second
+	p := startOn(t, l, webConfig(labFront, "timeouts: {connect: "+limit.String()+"}",
+		"balance: first, check: {type: none}, passive: {failures: 0}", member("silent", silent), member("well", well)))
+	for range 3 {
+		began := time.Now()
+		c, err := l.Client.Dial(netip.Addr{}, labFront, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, "ping"); err != nil {
+			t.Error(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		if took := time.Since(began); took < limit || took > patience/2 {
+			t.Errorf("it took %v", took)
+		}
+	}
+	if n := p.Metrics(t)[`poise_backend_connect_failures_total{backend="silent",pool="web",reason="timeout"}`]; n != 3 {
+		t.Errorf("%v timeouts are counted", n)
+	}
+	l.Backend1.Run(t, "nft", "flush", "ruleset")
+	if _, err := l.Balancer.Dial(netip.Addr{}, silent, patience); err != nil {
+		t.Errorf("it is well again: %v", err)
+	}
+}
+
+// Case O-35: 50 local ports and two backends are 100 connections, with a source
+// address and without.
+func TestLabLocalPorts(t *testing.T) {
+	const ports = 50
+	for _, source := range []string{"", "source: " + lab.BackAddr.String() + ", "} {
+		name := "any source"
+		if source != "" {
+			name = "fixed source"
+		}
+		t.Run(name, func(t *testing.T) {
+			l := lab.New(t)
+			be1 := serveAt(t, l.Backend1, lab.Backend1Addr, echoServer)
+			be2 := serveAt(t, l.Backend2, lab.Backend2Addr, echoServer)
+			p := startOn(t, l, webConfig(labFront, "", source+"balance: round-robin, check: {type: none}, passive: {failures: 3}",
+				member("be1", be1), member("be2", be2)))
+			l.Balancer.Set(t, "net.ipv4.ip_local_port_range", fmt.Sprintf("40000 %d", 40000+ports-1))
+			// As configs/sysctl has it: a port in TIME-WAIT is free after a second.
+			l.Balancer.Set(t, "net.ipv4.tcp_tw_reuse", "1")
+
+			var open []net.Conn
+			works := func() bool {
+				t.Helper()
+				c, err := l.Client.Dial(netip.Addr{}, labFront, patience)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { c.Close() })
+				began := time.Now()
+				_ = c.SetDeadline(began.Add(patience))
+				_, _ = io.WriteString(c, "ping")
+				if _, err = io.ReadFull(c, make([]byte, 4)); err == nil {
+					open = append(open, c)
+					return true
+				}
+				if took := time.Since(began); isTimeout(err) || took > patience/2 {
+					t.Errorf("refused after %v: %v", took, err)
+				}
+				return false
+			}
+			for i := range 80 {
+				if !works() {
+					t.Fatalf("the %dth does not work", i+1)
+				}
+			}
+			for _, name := range []string{"be1", "be2"} {
+				if b := p.Backend(t, "web", name); b.Connections != 40 {
+					t.Errorf("%+v", b)
+				}
+			}
+			refused := 0
+			for range 30 {
+				if !works() {
+					refused++
+				}
+			}
+			if n := len(open); n < 2*ports-2 || n > 2*ports {
+				t.Errorf("%d connections work", n)
+			}
+			m := p.Metrics(t)
+			if n := m[`poise_sessions_total{outcome="no_local_port",service="web"}`]; n != float64(refused) || refused == 0 {
+				t.Errorf("%v of %d refusals are counted", n, refused)
+			}
+			if n := m[`poise_service_refused_total{reason="no_local_port",service="web"}`]; n != float64(refused) {
+				t.Errorf("%v of %d are counted as refused", n, refused)
+			}
+			for _, name := range []string{"be1", "be2"} {
+				if b := p.Backend(t, "web", name); b.State != "up" {
+					t.Errorf("a backend is blamed: %+v", b)
+				}
+			}
+
+			// Half of them end, by the clients' closing: the ports are in TIME-WAIT.
+			half := len(open) / 2
+			for _, c := range open[:half] {
+				_ = c.(*net.TCPConn).CloseWrite()
+				_, _ = io.Copy(io.Discard, c)
+				c.Close()
+			}
+			open = open[half:]
+			eventually(t, "the balancer to have noticed", func() bool { return p.Status(t).Connections == int64(len(open)) })
+			eventually(t, "a new one to work", works)
+			for range 10 {
+				if !works() {
+					t.Error("a new one does not work")
+				}
+			}
+		})
+	}
+}

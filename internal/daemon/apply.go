@@ -1,0 +1,196 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/poise-lb/poise/health"
+	"github.com/poise-lb/poise/internal/accesslog"
+	"github.com/poise-lb/poise/internal/admin"
+	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/tcp"
+)
+
+// A change is a configuration of which everything that can fail has been done
+// and nothing has taken effect.
+type change struct {
+	next         *generation
+	tcp          *tcp.Change
+	socket, http endpoint
+	access       io.Writer // where the access log goes; only if moveAccess
+	moveAccess   bool
+}
+
+// apply makes file the configuration that runs, and returns what changed. On
+// error nothing has.
+func (d *Daemon) apply(file *config.File) (changes []string, err error) {
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	if d.phase.Load() == stopping {
+		return nil, errStopping
+	}
+	old := d.generation.Load().file
+	c, err := d.prepare(file)
+	if err != nil {
+		return nil, err
+	}
+	d.commit(c)
+	changes = diff(old, file)
+	if file.Runtime.Workers != d.workers {
+		changes = append(changes, fmt.Sprintf("runtime: workers %d -> %d takes a restart", d.workers, file.Runtime.Workers))
+	}
+	return changes, nil
+}
+
+// prepare does what can fail, and undoes it if something does.
+func (d *Daemon) prepare(file *config.File) (_ *change, err error) {
+	c := &change{next: d.plan(file)}
+	defer func() {
+		if err != nil {
+			d.abort(c)
+		}
+	}()
+	if err := d.prepareAccess(c, file.Log); err != nil {
+		return nil, fmt.Errorf("log.access: %w", err)
+	}
+	if err := d.prepareAdmin(c, file.Admin); err != nil {
+		return nil, err
+	}
+	// Last: from here to the commit the data path takes no other change.
+	c.tcp, err = d.server.Prepare(c.next.routes())
+	return c, err
+}
+
+// plan decides which object of those that exist serves for which of the new
+// configuration, and makes those that are missing. Nothing sees them yet.
+func (d *Daemon) plan(file *config.File) *generation {
+	g, old := &generation{file: file}, d.generation.Load()
+	g.leaving = slices.Clone(old.leaving)
+	for _, spec := range file.Pools {
+		name := spec.Balance.Name
+		p := &pool{Pool: spec}
+		if before := old.pool(name); before != nil {
+			p.balance, p.outlier = before.balance, before.outlier
+		} else {
+			p.outlier = health.NewOutlier(spec.Passive, d.ejected)
+		}
+		if i := slices.IndexFunc(g.leaving, func(l leavingPool) bool { return l.Name() == name }); i >= 0 {
+			p.balance = g.leaving[i].Pool
+			g.leaving = slices.Delete(g.leaving, i, i+1)
+		}
+		if p.balance == nil {
+			p.balance = balance.New(balance.Spec{Name: name, Algorithm: spec.Balance.Algorithm}, nil)
+		}
+		g.pools = append(g.pools, p)
+	}
+	for _, p := range old.pools {
+		if g.pool(p.Balance.Name) == nil {
+			g.leaving = append(g.leaving, leavingPool{p.balance, time.Now()})
+		}
+	}
+	return g
+}
+
+func (d *Daemon) prepareAccess(c *change, log config.Log) error {
+	if log.Access == d.accessTarget && log.AccessFormat == d.accessFormat {
+		return nil
+	}
+	c.moveAccess = true
+	switch log.Access {
+	case "none":
+	case "stdout":
+		c.access = d.options.Stdout
+	default:
+		f, err := accesslog.Open(log.Access)
+		if err != nil {
+			return err
+		}
+		c.access = f
+	}
+	return nil
+}
+
+func (d *Daemon) prepareAdmin(c *change, want config.Admin) error {
+	c.socket, c.http = d.socket, d.http
+	if want.Socket != d.socket.addr {
+		server, err := admin.ListenSocket(want.Socket, d, d.log)
+		if err != nil {
+			return err
+		}
+		c.socket = endpoint{want.Socket, server}
+	}
+	if want.HTTP != d.http.addr {
+		c.http = endpoint{addr: want.HTTP}
+		if want.HTTP == "" {
+			return nil
+		}
+		server, err := admin.ListenHTTP(want.HTTP, d, d.metrics, d.log)
+		if err != nil {
+			return err
+		}
+		c.http.server = server
+	}
+	return nil
+}
+
+// abort undoes what prepare has done.
+func (d *Daemon) abort(c *change) {
+	if f, ok := c.access.(*accesslog.File); ok {
+		_ = f.Close() // nothing was written
+	}
+	if c.socket.server != d.socket.server {
+		c.socket.close(d.log)
+	}
+	if c.http.server != d.http.server {
+		c.http.close(d.log)
+	}
+	old := d.generation.Load()
+	for _, p := range c.next.pools {
+		if old.pool(p.Balance.Name) == nil {
+			p.outlier.Close()
+		}
+	}
+}
+
+// commit lets the change take effect. Nothing in it can fail.
+func (d *Daemon) commit(c *change) {
+	old, next := d.generation.Load(), c.next
+	d.logging.set(next.file.Log)
+
+	for _, p := range next.pools {
+		p.outlier.Update(p.Passive, p.keys())
+	}
+	d.verdicts.Lock()
+	for _, p := range next.pools {
+		d.update(p)
+	}
+	next.index()
+	d.generation.Store(next)
+	d.verdicts.Unlock()
+	d.monitor.Set(next.targets())
+	c.tcp.Commit()
+	for _, p := range old.pools {
+		if next.pool(p.Balance.Name) == nil {
+			p.outlier.Close()
+		}
+	}
+
+	if c.moveAccess {
+		d.access.Switch(c.access, next.file.Log.AccessFormat)
+		d.accessTarget, d.accessFormat = next.file.Log.Access, next.file.Log.AccessFormat
+	}
+	d.retire(d.socket, c.socket)
+	d.retire(d.http, c.http)
+	d.socket, d.http = c.socket, c.http
+}
+
+// retire closes an admin endpoint that another one has replaced. It does not
+// wait: the reload may have come in through it, and its answer has to go out.
+func (d *Daemon) retire(old, now endpoint) {
+	if old.server != now.server {
+		d.background.Go(func() { old.close(d.log) })
+	}
+}

@@ -1,0 +1,238 @@
+// Package daemon owns everything that runs: it starts it from a configuration,
+// reloads it without losing a connection, and stops it in the right order.
+//
+//	err := daemon.Run(ctx, daemon.Options{Path: "/etc/poise/poise.yaml", Stdout: os.Stdout, Stderr: os.Stderr})
+//
+// This is where the arrows meet: data path, checks, admin interface and logs do
+// not know each other, and the daemon carries what one has to say to the other.
+// What a configuration is made of is a generation, immutable behind one pointer.
+// Start is the first reload: there is one way from a configuration to a running
+// system (plan, prepare all that can fail, commit what cannot), and one to take.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/poise-lb/poise/health"
+	"github.com/poise-lb/poise/internal/accesslog"
+	"github.com/poise-lb/poise/internal/admin"
+	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/metrics"
+	"github.com/poise-lb/poise/l4/sock"
+	"github.com/poise-lb/poise/l4/tcp"
+)
+
+// Options say what to run. Either Path or File is set.
+type Options struct {
+	Path string       // the configuration file, read again at each reload
+	File *config.File // a configuration that is never reloaded
+
+	Stdout  io.Writer // for the access log where it is "stdout"
+	Stderr  io.Writer // for the log
+	Version string
+
+	// Signals brings SIGHUP, which reloads; anything else stops, and a second one
+	// stops now. It may be nil: the end of Run's context stops as well.
+	Signals <-chan os.Signal
+
+	// Standalone means that the process is the daemon's own: it gives up
+	// privileges and tells the service manager how it is.
+	Standalone bool
+
+	// Ready is called once everything runs. It may be nil.
+	Ready func(*Daemon)
+}
+
+// Daemon is a running system. Its methods are safe for concurrent use.
+type Daemon struct {
+	// Set once.
+	options Options
+	started time.Time
+	workers int // as configured when it started; 0 = one per CPU
+	log     *slog.Logger
+	logging *logging
+	server  *tcp.Server
+	monitor *health.Monitor
+	access  *accesslog.Log
+	metrics http.Handler // one for life: it remembers what objects that are gone have counted
+	reloads *reloads
+	notify  notifier
+
+	phase      atomic.Int32 // of phases
+	generation atomic.Pointer[generation]
+
+	// verdicts lets a commit and the verdicts of checks take turns, so that no
+	// backend misses the one that is spoken while it is being made.
+	verdicts sync.Mutex
+
+	// applying is held while a configuration is prepared and committed, and
+	// guards what only that changes.
+	applying     sync.Mutex
+	accessTarget string
+	accessFormat string
+	socket, http endpoint
+
+	mu         sync.Mutex // guards the following
+	lastReload admin.ReloadInfo
+
+	background sync.WaitGroup // ends with reloads.close and die
+	die        context.CancelFunc
+}
+
+// endpoint is where an admin server listens.
+type endpoint struct {
+	addr   string // as configured; "" = off
+	server *admin.Server
+}
+
+// phases of a daemon's life, in order.
+const (
+	starting = iota
+	running
+	stopping
+)
+
+// Run starts the system, blocks until it has stopped, and leaves nothing behind,
+// whether it could start or not. A configuration that is invalid is an error of
+// type config.Problems.
+func Run(ctx context.Context, o Options) error {
+	var notDropped error
+	if o.Standalone {
+		// Before the configuration is read: what can be read now can be read at
+		// the next reload too.
+		notDropped = dropPrivileges()
+	}
+	d, err := start(o)
+	if err != nil {
+		return explainDenied(o, err)
+	}
+	if notDropped != nil {
+		d.log.Debug("privileges were not dropped", "reason", notDropped)
+	}
+	if o.Ready != nil {
+		o.Ready(d)
+	}
+	d.serve(ctx)
+	return nil
+}
+
+func (o *Options) load() (*config.File, error) {
+	if o.File != nil {
+		return o.File, nil
+	}
+	return config.Load(o.Path)
+}
+
+// workers is the number of event loops. One per usable CPU means those this
+// process may use: its affinity and its cgroup's quota are taken into account.
+func workers(f *config.File) int {
+	if f.Runtime.Workers > 0 {
+		return f.Runtime.Workers
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// start brings everything up. On error nothing of it is left.
+func start(o Options) (*Daemon, error) {
+	file, err := o.load()
+	if err != nil {
+		return nil, err
+	}
+	living, die := context.WithCancel(context.Background())
+	d := &Daemon{
+		die:     die,
+		options: o,
+		started: time.Now(),
+		workers: file.Runtime.Workers,
+		logging: newLogging(o.Stderr),
+		reloads: newReloads(),
+	}
+	d.log = d.logging.logger()
+	d.logging.set(file.Log)
+	if o.Standalone {
+		d.notify = notifier{d.log}
+	}
+	d.generation.Store(&generation{file: &config.File{}})
+
+	d.server, err = tcp.NewServer(workers(file), d.log, tcp.Hooks{Connected: d.connected, Ended: d.ended})
+	if err != nil {
+		die()
+		return nil, fmt.Errorf("event loops: %w", err)
+	}
+	d.monitor = health.NewMonitor(d.checked)
+	d.metrics = metrics.Handler(source{d}, o.Version, d.log)
+	d.access = accesslog.New(nil, accesslog.TCPLog, accesslog.DefaultQueue, d.log)
+	if _, err := d.apply(file); err != nil {
+		d.close()
+		return nil, err
+	}
+	d.noteReload(nil)
+	d.phase.Store(running)
+	d.background.Go(d.reloader)
+	d.background.Go(func() { d.feedWatchdog(living) })
+	d.log.Info("started", "version", o.Version, "pid", os.Getpid(), "config", o.Path,
+		"services", len(file.Services), "pools", len(file.Pools),
+		"workers", workers(file), "descriptor_limit", sock.DescriptorLimit())
+	d.notify.ready(file)
+	return d, nil
+}
+
+// close takes everything down, in an order in which nobody speaks to somebody
+// who has gone.
+func (d *Daemon) close() {
+	d.reloads.close()
+	d.die()
+	d.background.Wait()
+	for _, e := range []endpoint{d.socket, d.http} {
+		e.close(d.log)
+	}
+	d.monitor.Close()
+	for _, p := range d.generation.Load().pools {
+		p.outlier.Close()
+	}
+	d.server.Close()
+	if err := d.access.Close(); err != nil {
+		d.log.Error("access log", "error", err)
+	}
+}
+
+func (e endpoint) close(log *slog.Logger) {
+	if e.server == nil {
+		return
+	}
+	if err := e.server.Close(); err != nil {
+		log.Warn("admin interface did not close", "address", e.addr, "error", err)
+	}
+}
+
+// Ready returns nil while new connections should be sent here.
+func (d *Daemon) Ready() error {
+	switch d.phase.Load() {
+	case starting:
+		return errors.New("starting")
+	case stopping:
+		return errors.New("stopping")
+	}
+	return nil
+}
+
+// livePatience is how long a loop may be busy before it counts as stuck.
+const livePatience = time.Second
+
+// Live returns nil while every event loop takes its turns.
+func (d *Daemon) Live() error {
+	if !d.server.Healthy(livePatience) {
+		return fmt.Errorf("an event loop has not answered for %s", livePatience)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/poise-lb/poise/health"
+	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/tcp"
+)
+
+// source shows the daemon to the metrics collector; see metrics.Source.
+type source struct{ d *Daemon }
+
+func (s source) Services() []*tcp.Service {
+	s.d.server.Flush()
+	return s.d.server.Services()
+}
+
+func (s source) Pools() []*balance.Pool { return s.d.pools() }
+
+func (s source) CheckStatus(b *balance.Backend) (health.Status, bool) {
+	m := s.d.generation.Load().members[b]
+	if m == nil || m.pool.Check.Type == "none" {
+		return health.Status{}, false
+	}
+	return s.d.monitor.Status(m.key)
+}
+
+func (s source) Ejections(b *balance.Backend) uint64 {
+	m := s.d.generation.Load().members[b]
+	if m == nil {
+		return 0
+	}
+	e, _ := m.pool.outlier.Status(m.key)
+	return e.Total
+}
+
+func (s source) LastReload() (at time.Time, ok bool) {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	return s.d.lastReload.At, s.d.lastReload.OK
+}
+
+func (s source) AcceptErrors() map[string]uint64 { return s.d.server.AcceptErrors() }
+
+func (s source) LoopBusy() (busy, total []time.Duration) { return s.d.server.LoopBusy() }
+
+func (s source) AccessLogDropped() uint64 { return s.d.access.Dropped() }
+
+// pools returns the configured pools and those that leave, by name.
+func (d *Daemon) pools() []*balance.Pool {
+	d.prune()
+	return d.generation.Load().balancePools()
+}
+
+// prune forgets leaving pools that have no connection left. Nobody does so by the
+// clock: a pool nobody looks at is in nobody's way. While a reload is under way
+// nothing is forgotten, because it may use one of them again.
+func (d *Daemon) prune() {
+	if len(d.generation.Load().leaving) == 0 || !d.applying.TryLock() {
+		return
+	}
+	defer d.applying.Unlock()
+	next := *d.generation.Load()
+	next.leaving = next.stillLeaving(time.Now())
+	d.generation.Store(&next)
+}

@@ -1,0 +1,165 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/poise-lb/poise/internal/admin"
+	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/tcp"
+)
+
+// Status describes everything that runs.
+func (d *Daemon) Status() admin.Status {
+	d.server.Flush()
+	g := d.generation.Load()
+	s := admin.Status{
+		Version:     d.options.Version,
+		PID:         os.Getpid(),
+		Started:     d.started,
+		Now:         time.Now(),
+		State:       "running",
+		Config:      d.options.Path,
+		Connections: d.server.Active(),
+		Services:    []admin.Service{},
+		Pools:       []admin.Pool{},
+	}
+	if d.phase.Load() == stopping {
+		s.State = "stopping"
+	}
+	d.mu.Lock()
+	s.LastReload = d.lastReload
+	d.mu.Unlock()
+	for _, svc := range d.server.Services() {
+		s.Services = append(s.Services, g.serviceStatus(svc))
+	}
+	for _, p := range d.pools() {
+		s.Pools = append(s.Pools, d.poolStatus(p))
+	}
+	return s
+}
+
+func (g *generation) serviceStatus(svc *tcp.Service) admin.Service {
+	s := admin.Service{
+		Name:        svc.Name,
+		Listen:      []string{},
+		State:       "draining",
+		Connections: svc.Active(),
+		Total:       svc.Stats.Accepted.Load(),
+		BytesIn:     svc.Stats.BytesIn.Load(),
+		BytesOut:    svc.Stats.BytesOut.Load(),
+		Outcomes:    map[string]uint64{},
+	}
+	i := slices.IndexFunc(g.file.Services, func(c config.Service) bool { return c.Name == svc.Name })
+	if i >= 0 && !svc.Leaving() {
+		s.State = "up"
+		s.Listen = listenTexts(g.file.Services[i].TCP.Listen)
+		s.Pool = g.file.Services[i].Pool
+	}
+	for o := range svc.Stats.Outcomes {
+		if n := svc.Stats.Outcomes[o].Load(); n > 0 {
+			s.Outcomes[l4.Outcome(o).String()] = n
+		}
+	}
+	return s
+}
+
+func (d *Daemon) poolStatus(p *balance.Pool) admin.Pool {
+	s := admin.Pool{Name: p.Name(), Balance: p.Spec().Algorithm, Eligible: p.Eligible(), Backends: []admin.Backend{}}
+	for _, b := range slices.Concat(p.Backends(), p.Leaving()) {
+		s.Backends = append(s.Backends, d.backendStatus(b))
+	}
+	return s
+}
+
+func (d *Daemon) backendStatus(b *balance.Backend) admin.Backend {
+	connect, firstByte := b.Stats.ConnectTime.Counts(), b.Stats.FirstByteTime.Counts()
+	s := admin.Backend{
+		Name:         b.Name(),
+		Address:      b.Addr().String(),
+		State:        b.Flags().State(),
+		Weight:       b.Weight(),
+		Backup:       b.Backup(),
+		Connections:  b.Active(),
+		Total:        b.Stats.Connections.Load(),
+		BytesIn:      b.Stats.BytesIn.Load(),
+		BytesOut:     b.Stats.BytesOut.Load(),
+		ConnectP50:   connect.Quantile(0.5).Seconds(),
+		ConnectP99:   connect.Quantile(0.99).Seconds(),
+		FirstByteP50: firstByte.Quantile(0.5).Seconds(),
+		FirstByteP99: firstByte.Quantile(0.99).Seconds(),
+	}
+	for r := range b.Stats.ConnectFailures {
+		if l4.ConnectReason(r) != l4.ConnectOK {
+			s.ConnectFailures += b.Stats.ConnectFailures[r].Load()
+		}
+	}
+	m := d.generation.Load().members[b]
+	if m == nil {
+		return s
+	}
+	if b.Flags()&balance.Ejected != 0 {
+		e, _ := m.pool.outlier.Status(m.key)
+		s.Reason = e.Why
+	}
+	st, known := d.monitor.Status(m.key)
+	if !known || m.pool.Check.Type == "none" {
+		return s
+	}
+	s.Check = &admin.Check{
+		Type:   m.pool.Check.Type,
+		Up:     st.Up,
+		Reason: string(st.Reason),
+		Detail: st.Detail,
+		At:     st.At,
+		Took:   st.Took.Seconds(),
+		Since:  st.Since,
+		Probes: st.Probes,
+	}
+	if !st.Up {
+		s.Reason = checkReason(st.Verdict, string(st.Reason), st.Detail)
+	}
+	return s
+}
+
+func checkReason(verdict bool, reason, detail string) string {
+	switch {
+	case !verdict && reason == "":
+		return "not checked yet"
+	case detail == "":
+		return reason
+	}
+	return reason + ": " + detail
+}
+
+// listenTexts writes addresses as the configuration does, adjacent ports as a
+// range.
+func listenTexts(list []tcp.Listen) []string {
+	texts := []string{}
+	for i := 0; i < len(list); {
+		n := 1
+		for i+n < len(list) && list[i+n].V6Only == list[i].V6Only &&
+			list[i+n].Addr == netip.AddrPortFrom(list[i].Addr.Addr(), list[i].Addr.Port()+uint16(n)) {
+			n++
+		}
+		text := listenText(list[i])
+		if n > 1 {
+			text += fmt.Sprintf("-%d", list[i+n-1].Addr.Port())
+		}
+		texts = append(texts, text)
+		i += n
+	}
+	return texts
+}
+
+func listenText(l tcp.Listen) string {
+	if l.Addr.Addr() == netip.IPv6Unspecified() && !l.V6Only {
+		return fmt.Sprintf(":%d", l.Addr.Port())
+	}
+	return l.Addr.String()
+}

@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"log/slog"
+
+	"github.com/poise-lb/poise/health"
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/balance"
+)
+
+// checked carries the verdict of an active check to the pool. It runs on the
+// target's goroutine.
+func (d *Daemon) checked(key string, up bool, st health.Status) {
+	m := d.judge(key, balance.Down, !up)
+	if m == nil {
+		return
+	}
+	if up {
+		d.log.Info("backend is up", m.attrs("active")...)
+		return
+	}
+	d.log.Warn("backend is down", m.attrs("active", "reason", st.Reason, "detail", st.Detail)...)
+	if m.pool.OnDownClose {
+		d.server.CloseBackend(m.Backend, l4.BackendDown)
+	}
+}
+
+// ejected carries the verdict of real traffic to the pool. It runs on a
+// goroutine of the pool's outlier detector.
+func (d *Daemon) ejected(key string, ejected bool, why string) {
+	m := d.judge(key, balance.Ejected, ejected)
+	switch {
+	case m == nil:
+	case ejected:
+		d.log.Warn("backend is ejected", m.attrs("passive", "reason", why)...)
+	default:
+		d.log.Info("backend is no longer ejected", m.attrs("passive", "reason", why)...)
+	}
+}
+
+// judge sets or clears a flag of a member and returns it; nil if no such key is
+// configured (any more).
+func (d *Daemon) judge(key string, f balance.Flag, on bool) *member {
+	d.verdicts.Lock()
+	defer d.verdicts.Unlock()
+	m := d.generation.Load().byKey[key]
+	if m != nil {
+		m.pool.balance.SetFlag(m.ID(), f, on)
+	}
+	return m
+}
+
+func (m *member) attrs(by string, more ...any) []any {
+	return append([]any{
+		slog.String("pool", m.PoolName()), slog.String("backend", m.Name()),
+		slog.String("address", m.Addr().String()), slog.String("by", by),
+	}, more...)
+}
+
+// update makes the pool what its specification says, with the flags that are
+// due by what monitor and outlier detector know already: a backend that is new
+// under its name may be an old acquaintance, known to be down, and one that left
+// and returns may carry a verdict nobody would ever take back. d.verdicts is held.
+func (d *Daemon) update(p *pool) {
+	spec := p.Balance
+	due := make([]balance.Flag, len(spec.Backends))
+	for i := range spec.Backends {
+		b := &spec.Backends[i]
+		due[i] = d.flagsDue(p, memberKey(spec.Name, b.Addr), b.Initial)
+		b.Initial = due[i]
+	}
+	p.balance.Update(spec)
+	const judged = balance.Down | balance.Ejected
+	for i, b := range spec.Backends {
+		id := balance.BackendID{Name: b.Name, Addr: b.Addr}
+		p.balance.SetFlag(id, judged&^due[i], false)
+		p.balance.SetFlag(id, due[i], true)
+	}
+}
+
+// flagsDue returns the flags of a backend by what is known of its address;
+// initial holds before anything is.
+func (d *Daemon) flagsDue(p *pool, key string, initial balance.Flag) balance.Flag {
+	f := initial
+	if st, known := d.monitor.Status(key); known {
+		f = 0
+		if !st.Up {
+			f = balance.Down
+		}
+	}
+	if e, known := p.outlier.Status(key); known && e.Ejected {
+		f |= balance.Ejected
+	}
+	return f
+}
