@@ -299,7 +299,7 @@ func (c *conn) Expired(*loop.Timer) {
 			w.loop.Start(&c.timer, left)
 			return
 		}
-		c.finish(outcome, l4.Proxy)
+		c.finish(outcome, c.silent())
 	case resetting:
 		c.resetWhenDelivered()
 	}
@@ -326,6 +326,17 @@ func (c *conn) quietLimit() (time.Duration, l4.Outcome) {
 		return spec.HalfClose, l4.HalfCloseTimeout
 	}
 	return spec.Idle, l4.Idle
+}
+
+// silent names the side that a quiet connection waits for.
+func (c *conn) silent() l4.Side {
+	switch {
+	case c.client.ended && !c.backend.ended:
+		return l4.Backend
+	case c.backend.ended && !c.client.ended:
+		return l4.Client
+	}
+	return l4.Proxy
 }
 
 func (c *conn) firstLook() time.Duration {

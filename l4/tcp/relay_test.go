@@ -169,8 +169,8 @@ func TestHalfCloseTimeout(t *testing.T) {
 		c.Close()
 	}
 	for _, s := range p.ended(n) {
-		if s.Outcome != l4.HalfCloseTimeout {
-			t.Fatalf("outcome %v", s.Outcome)
+		if s.Outcome != l4.HalfCloseTimeout || s.By != l4.Backend {
+			t.Fatalf("outcome %v by %v", s.Outcome, s.By)
 		}
 	}
 	eventually(t, "descriptors to be freed", func() bool { return descriptors(t) <= base+n+5 }) // the backend's own
