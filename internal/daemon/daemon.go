@@ -164,7 +164,11 @@ func start(o Options) (*Daemon, error) {
 	}
 	d.generation.Store(&generation{file: &config.File{}})
 
-	d.server, err = tcp.NewServer(workers(file), d.log, tcp.Hooks{Connected: d.connected, Ended: d.ended})
+	// A loop keeps a processor of the scheduler to itself while it is busy; probes,
+	// logs and the admin interface need one more.
+	loops := workers(file)
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), loops+1))
+	d.server, err = tcp.NewServer(loops, d.log, tcp.Hooks{Connected: d.connected, Ended: d.ended})
 	if err != nil {
 		die()
 		return nil, fmt.Errorf("event loops: %w", err)
@@ -182,7 +186,7 @@ func start(o Options) (*Daemon, error) {
 	d.background.Go(func() { d.feedWatchdog(living) })
 	d.log.Info("started", "version", o.Version, "pid", os.Getpid(), "config", o.Path,
 		"services", len(file.Services), "pools", len(file.Pools),
-		"workers", workers(file), "descriptor_limit", sock.DescriptorLimit())
+		"workers", loops, "descriptor_limit", sock.DescriptorLimit())
 	d.notify.ready(file)
 	return d, nil
 }

@@ -95,9 +95,11 @@ func (b *Batch) Event(i int) Event {
 	return Event{Events(ev.Events), ev.Fd, uint32(ev.Pad)}
 }
 
-// Poll collects what is ready now, without blocking.
-func (e *Epoll) Poll(b *Batch) int {
-	n, _, err := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(e.fd), uintptr(unsafe.Pointer(&b.raw)), uintptr(len(b.raw)), 0, 0, 0)
+// Poll waits until something is ready or timeout milliseconds have passed, and
+// keeps its processor from other goroutines meanwhile: for what is expected at
+// once.
+func (e *Epoll) Poll(b *Batch, timeout int) int {
+	n, _, err := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(e.fd), uintptr(unsafe.Pointer(&b.raw)), uintptr(len(b.raw)), uintptr(timeout), 0, 0)
 	if err != 0 {
 		return 0 // EINTR
 	}
