@@ -108,6 +108,17 @@ func Unacked(fd int) int {
 	return int(v)
 }
 
+// Unread returns how many received bytes wait to be read (SIOCINQ, tcp(7)); they
+// are still there after the peer has reset the connection.
+func Unread(fd int) int {
+	var v int32
+	_, _, err := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCINQ, uintptr(unsafe.Pointer(&v)))
+	if err != 0 {
+		return 0
+	}
+	return int(v)
+}
+
 // SetKeepalive turns TCP keepalive on; idle and interval are in seconds.
 func SetKeepalive(fd, idle, interval, probes int) Errno {
 	for _, o := range [...][3]int{

@@ -16,6 +16,12 @@ func (c *conn) finish(o l4.Outcome, by l4.Side) {
 	w.loop.StopTimer(&c.timer)
 	c.dropHeld(&c.client)
 	c.dropHeld(&c.backend)
+	if o == l4.HalfCloseTimeout || o == l4.ClientReset {
+		// A FIN would tell the side that is left of an orderly end, and leave the
+		// kernel with half a connection to wait for.
+		c.resetSide(&c.client)
+		c.resetSide(&c.backend)
+	}
 	c.closeSide(&c.client)
 	c.closeSide(&c.backend)
 	w.server.descriptors.give(2)
@@ -35,6 +41,14 @@ func (c *conn) closeSide(s *side) {
 	if s.fd >= 0 {
 		c.worker.loop.Remove(int(s.fd))
 		sock.Close(int(s.fd))
+		s.fd = -1
+	}
+}
+
+func (c *conn) resetSide(s *side) {
+	if s.fd >= 0 {
+		c.worker.loop.Remove(int(s.fd))
+		sock.Reset(int(s.fd))
 		s.fd = -1
 	}
 }

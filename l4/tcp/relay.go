@@ -62,7 +62,9 @@ func (s *side) Ready(ev sock.Events) {
 	case connecting, waiting:
 		if s == &c.backend {
 			c.handshake(ev)
-		} else if ev&(sock.Failed|sock.Hup) != 0 {
+		} else if ev&(sock.Failed|sock.Hup) != 0 && sock.Unread(int(s.fd)) == 0 {
+			// With something to deliver the connection goes on, to that and the
+			// reset behind it.
 			c.finish(l4.ClientReset, l4.Client)
 		}
 	case relaying:
@@ -343,9 +345,7 @@ func (c *conn) resetWhenDelivered() {
 	}
 	unacked := sock.Unacked(int(to.fd))
 	if !s.held() && unacked == 0 || w.loop.Now()-c.last >= c.route.spec.HalfClose {
-		w.loop.Remove(int(to.fd))
-		sock.Reset(int(to.fd))
-		to.fd = -1
+		c.resetSide(to)
 		c.finish(c.outcome, c.by)
 		return
 	}
