@@ -37,6 +37,14 @@ var noticeTexts = [numNoticeKinds]string{
 	"connection refused: out of file descriptors or socket memory",
 }
 
+// detailKey says what the detail of a notice is.
+func (k noticeKind) detailKey() string {
+	if k == noticeAccept {
+		return "reason"
+	}
+	return "pool"
+}
+
 // noticeOf maps the outcomes an operator should hear of.
 func noticeOf(o l4.Outcome) (noticeKind, bool) {
 	switch o {
@@ -73,7 +81,7 @@ func (s *Server) logNotices() {
 	for n := range s.notices {
 		args := []any{"service", n.service}
 		if n.detail != "" {
-			args = append(args, "reason", n.detail)
+			args = append(args, n.kind.detailKey(), n.detail)
 		}
 		if n.skipped > 0 {
 			args = append(args, "more_since_last", n.skipped)
