@@ -7,23 +7,78 @@ import (
 	"time"
 )
 
+// Circuit is how far a member is out of rotation by what real traffic met with,
+// in the words of a circuit breaker (M. Nygard, Release It!, 2007).
+type Circuit uint8
+
+// The states of a Circuit.
+const (
+	Closed   Circuit = iota // in rotation
+	Open                    // ejected: no connections
+	HalfOpen                // the ejection is over: so many trials, and no more
+)
+
+// String returns "closed", "open" or "half-open".
+func (c Circuit) String() string { return [...]string{"closed", "open", "half-open"}[c] }
+
+// Cause says in one word why a Circuit has changed. The list is closed.
+type Cause string
+
+// The causes.
+const (
+	CauseFailures    Cause = "failures"     // opened by as many failures in a row as it takes
+	CauseTimeOver    Cause = "time_over"    // half-open, as its time is up
+	CauseRenewed     Cause = "renewed"      // still half-open: the trials were used up without a result
+	CauseTrialFailed Cause = "trial_failed" // opened again
+	CauseTrialPassed Cause = "trial_passed" // closed
+	CauseNotAllowed  Cause = "not_allowed"  // closed, because a new configuration does not allow it
+	CauseForgotten   Cause = "forgotten"    // closed, because it is no member any more
+)
+
+// Change is one step of a member's Circuit.
+type Change struct {
+	Key    string
+	State  Circuit
+	Trials int // when half-open: connections to let through from now on
+	Cause  Cause
+	Why    string // for people
+}
+
+// trialPatience is how long a trial may go without a verdict. One that was never
+// made, or is lost, is then given again; one that has been established for so long
+// counts as passed: there are protocols in which a server says nothing for hours.
+const trialPatience = 10 * time.Second
+
+// What has become of the trials of a half-open member.
+const (
+	noTrial      int32 = iota // not half-open
+	trialPending              // nothing yet
+	trialReached              // connected, no verdict yet
+	trialPassed
+	trialFailed
+)
+
 // member is one backend as the outlier detector sees it.
 type member struct {
 	// Set once.
 	key     string
-	failing *atomic.Int64 // how many members of the pool have a run
+	failing *atomic.Int64 // how many members of the pool have a run or are half-open
 
-	// run is the failures in a row, written by Report without a lock; retired once
-	// the member has left, so that a late Report cannot revive it.
-	run atomic.Int64
+	// run is the failures in a row, written without a lock by whoever reports;
+	// retired once the member has left, so that a late report cannot revive it.
+	run    atomic.Int64
+	silent atomic.Bool  // some of them came after the connect
+	trial  atomic.Int32 // begun and ended by the state machine, judged by whoever reports
 
 	// The state machine's.
-	ejected bool
-	until   time.Time // the ejection's end; the latest one's when returned
-	lasted  time.Duration
-	repeats int // decides the next ejection's length
-	why     string
-	total   uint64
+	state    Circuit
+	until    time.Time // Open: its end. HalfOpen: the end of patience.
+	reached  bool      // patience is with an established trial
+	returned time.Time // closed since
+	lasted   time.Duration
+	repeats  int // decides the next ejection's length
+	why      string
+	total    uint64
 }
 
 const retired = math.MinInt64 / 2
@@ -40,6 +95,7 @@ func (m *member) failed() int64 {
 
 // end replaces the run by 0 or retired.
 func (m *member) end(with int64) {
+	m.silent.Store(false)
 	for {
 		n := m.run.Load()
 		if n < 0 || n == with {
@@ -54,24 +110,27 @@ func (m *member) end(with int64) {
 	}
 }
 
-// event is one thing to tell: an ejection, or a return.
-type event struct {
-	key     string
-	ejected bool
-	why     string
+// onTrial reports whether the member is half-open, in which case nothing is
+// counted.
+func (m *member) onTrial() bool { return m.trial.Load() != noTrial }
+
+// judge notes what a trial has come to, and reports whether that is news.
+func (m *member) judge(result int32) bool {
+	return m.trial.CompareAndSwap(trialPending, result) ||
+		result != trialReached && m.trial.CompareAndSwap(trialReached, result)
 }
 
 // ejections is the pure state machine of one pool: reports have been counted in
-// the members, now comes in, events go out.
+// the members, now comes in, changes go out.
 type ejections struct {
 	spec    PassiveSpec
 	members []*member     // in the pool's order
 	failing *atomic.Int64 // see member
-	out     int           // how many are ejected
+	out     int           // how many are not closed
 }
 
 // update changes the members and the spec; what can no longer be ejected returns.
-func (p *ejections) update(now time.Time, spec PassiveSpec, keys []string) (events []event) {
+func (p *ejections) update(now time.Time, spec PassiveSpec, keys []string) (changes []Change) {
 	p.spec = spec
 	old, known, kept := p.members, p.index(), make(map[string]bool, len(keys))
 	p.members = make([]*member, 0, len(keys))
@@ -90,65 +149,114 @@ func (p *ejections) update(now time.Time, spec PassiveSpec, keys []string) (even
 		if kept[m.key] {
 			continue
 		}
-		if m.ejected {
-			events = append(events, p.release(m, now, "removed"))
+		if m.state != Closed {
+			changes = append(changes, p.close(m, now, CauseForgotten, "removed"))
 		}
 		m.end(retired)
 	}
 	// The one that would be back first returns first.
 	for p.out > 0 && !p.allowed(p.out) {
-		events = append(events, p.release(p.firstBack(), now, "no longer allowed to be ejected"))
+		changes = append(changes, p.close(p.firstBack(), now, CauseNotAllowed, "no longer allowed to be ejected"))
 	}
 	if spec.Failures <= 0 {
 		for _, m := range p.members {
 			m.end(0)
 		}
 	}
-	return events
+	return changes
 }
 
-// step lets return whose time is up, then ejects who fails; next is when the next
-// one returns, zero if none is out.
-func (p *ejections) step(now time.Time) (events []event, next time.Time) {
+// step moves every member on that has a reason to; next is when the next one has,
+// zero if none is out.
+func (p *ejections) step(now time.Time) (changes []Change, next time.Time) {
 	for _, m := range p.members {
-		if m.ejected && !m.until.After(now) {
-			events = append(events, p.release(m, now, "ejection time is over"))
+		switch {
+		case m.state == HalfOpen:
+			changes = append(changes, p.conclude(m, now)...)
+		case m.state == Open && !m.until.After(now):
+			changes = append(changes, p.halfOpen(m, now))
 		}
 	}
 	for _, m := range p.members {
-		if n := m.run.Load(); !m.ejected && n >= int64(p.spec.Failures) && p.allowed(p.out+1) {
-			events = append(events, p.eject(m, now, n))
+		if n := m.run.Load(); m.state == Closed && n >= int64(p.spec.Failures) && p.allowed(p.out+1) {
+			m.forget(now)
+			p.out++
+			changes = append(changes, p.open(m, now, CauseFailures, fmt.Sprintf("%d connections in a row failed, ejected", n)))
 		}
 	}
-	if m := p.firstBack(); m != nil {
-		next = m.until
+	for _, m := range p.members {
+		if m.state != Closed && (next.IsZero() || m.until.Before(next)) {
+			next = m.until
+		}
 	}
-	return events, next
+	return changes, next
 }
 
-// allowed reports whether n members may be out at once.
+// conclude draws the conclusion from the trials of a half-open member, if there
+// is one to draw.
+func (p *ejections) conclude(m *member, now time.Time) []Change {
+	patient := m.until.After(now)
+	switch m.trial.Load() {
+	case trialPassed:
+		return []Change{p.close(m, now, CauseTrialPassed, "its trial succeeded")}
+	case trialFailed:
+		m.endTrial()
+		return []Change{p.open(m, now, CauseTrialFailed, "its trial failed, ejected again")}
+	case trialReached:
+		switch {
+		case !m.reached:
+			m.reached, m.until = true, now.Add(trialPatience)
+		case !patient:
+			return []Change{p.close(m, now, CauseTrialPassed, fmt.Sprintf("its trial has been established for %s", trialPatience))}
+		}
+	case trialPending:
+		if !patient {
+			m.until = now.Add(trialPatience)
+			return []Change{{m.key, HalfOpen, p.trials(), CauseRenewed, "its trial is not decided, another one may be made"}}
+		}
+	}
+	return nil
+}
+
+// allowed reports whether n members may be out at once. A half-open one still is.
 func (p *ejections) allowed(n int) bool {
 	return p.spec.Failures > 0 && len(p.members) > 1 && n*100 <= p.spec.MaxPercent*len(p.members)
 }
 
-func (p *ejections) eject(m *member, now time.Time, failures int64) event {
-	m.forget(now)
+func (p *ejections) trials() int { return max(p.spec.HalfOpen, 1) }
+
+func (p *ejections) open(m *member, now time.Time, cause Cause, why string) Change {
 	length := p.length(m.repeats)
 	if length < p.spec.Max {
 		m.repeats++
 	}
-	m.ejected, m.until, m.lasted = true, now.Add(length), length
-	m.why = fmt.Sprintf("%d connects in a row failed, ejected for %s", failures, length)
+	m.state, m.until, m.lasted = Open, now.Add(length), length
+	m.why = fmt.Sprintf("%s for %s", why, length)
 	m.total++
-	p.out++
-	return event{m.key, true, m.why}
+	return Change{m.key, Open, 0, cause, m.why}
 }
 
-func (p *ejections) release(m *member, now time.Time, why string) event {
-	m.ejected, m.until, m.why = false, now, ""
+func (p *ejections) halfOpen(m *member, now time.Time) Change {
+	m.state, m.until, m.reached = HalfOpen, now.Add(trialPatience), false
+	m.why = "ejection time is over, on trial"
+	m.failing.Add(1)
+	m.trial.Store(trialPending)
+	m.end(0) // what was on its way when it was ejected
+	return Change{m.key, HalfOpen, p.trials(), CauseTimeOver, m.why}
+}
+
+func (m *member) endTrial() {
+	if m.trial.Swap(noTrial) != noTrial {
+		m.failing.Add(-1)
+	}
+}
+
+func (p *ejections) close(m *member, now time.Time, cause Cause, why string) Change {
+	m.endTrial()
+	m.state, m.returned, m.why = Closed, now, ""
 	m.end(0)
 	p.out--
-	return event{m.key, false, why}
+	return Change{m.key, Closed, 0, cause, why}
 }
 
 // length is Base doubled repeats times, at most Max.
@@ -168,14 +276,18 @@ func (m *member) forget(now time.Time) {
 	if m.repeats == 0 || m.lasted <= 0 {
 		return
 	}
-	quiet := now.Sub(m.until)
+	quiet := now.Sub(m.returned)
 	m.repeats -= int(min(int64(quiet/m.lasted), int64(m.repeats)))
 }
 
-// firstBack is the ejected member whose time is up first, nil if none is out.
+// firstBack is the member that is out and will be back first, nil if none is out:
+// a half-open one before those that are open.
 func (p *ejections) firstBack() (first *member) {
 	for _, m := range p.members {
-		if m.ejected && (first == nil || m.until.Before(first.until)) {
+		if m.state == Closed {
+			continue
+		}
+		if first == nil || m.state > first.state || m.state == first.state && m.until.Before(first.until) {
 			first = m
 		}
 	}

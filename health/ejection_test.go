@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 var passive = PassiveSpec{Failures: 3, Base: 10 * time.Second, Max: 5 * time.Minute, MaxPercent: 50}
 
-// pool is an ejections with what it has told so far.
+// pool is an ejections with who is out by what it has told so far.
 type pool struct {
 	ejections
 	told map[string]bool
@@ -34,7 +35,7 @@ func (p *pool) fail(key string, times int) {
 func (p *pool) out(now time.Time) []string {
 	events, _ := p.step(now)
 	for _, e := range events {
-		p.told[e.key] = e.ejected
+		p.told[e.Key] = e.State != Closed
 	}
 	var out []string
 	for _, m := range p.members {
@@ -100,19 +101,118 @@ func TestEjectionCap(t *testing.T) {
 	}
 }
 
-// Who could not be ejected because another one was is next, without a further
-// failure; who returns starts from nothing.
+// Who could not be ejected because another one was is next once that one is back,
+// without a further failure. Who returns starts from nothing.
 func TestEjectionTakesTurns(t *testing.T) {
 	p := newPool(passive, "a", "b", "c")
+	a := p.index()["a"]
 	p.fail("a", 5)
 	p.fail("b", 5)
 	wantOut(t, p, 0, "a")
 	wantOut(t, p, 9999*time.Millisecond, "a")
-	wantOut(t, p, 10*time.Second, "b")
+	wantOut(t, p, 10*time.Second, "a") // half-open
+	a.judge(trialPassed)
+	wantOut(t, p, 11*time.Second, "b")
 	p.fail("a", 2)
-	wantOut(t, p, 20*time.Second)
+	if p.index()["b"].judge(trialPassed) {
+		t.Error("a trial before it is half-open")
+	}
+	wantOut(t, p, 20*time.Second, "b")
+	wantOut(t, p, 21*time.Second, "b")
+	p.index()["b"].judge(trialPassed)
+	wantOut(t, p, 22*time.Second)
 	p.fail("a", 1)
-	wantOut(t, p, 20*time.Second, "a")
+	wantOut(t, p, 22*time.Second, "a")
+}
+
+// vector is one step of a circuit: what happens, and what comes of it.
+type vector struct {
+	after time.Duration // since the step before
+	do    func(a *member)
+	want  Change // Why is not compared; the zero value is no change
+}
+
+// The whole of a circuit, step by step.
+func TestCircuit(t *testing.T) {
+	fail := func(a *member) { a.failed(); a.failed(); a.failed() }
+	result := func(r int32) func(*member) { return func(a *member) { a.judge(r) } }
+	nothing := func(*member) {}
+	opened := func(c Cause) Change { return Change{Key: "a", State: Open, Cause: c} }
+	onTrial := func(c Cause) Change { return Change{Key: "a", State: HalfOpen, Trials: 2, Cause: c} }
+	closed := Change{Key: "a", State: Closed, Cause: CauseTrialPassed}
+	spec := passive
+	spec.HalfOpen = 2
+	const base = 10 * time.Second
+	for name, vectors := range map[string][]vector{
+		"passes": {
+			{0, fail, opened(CauseFailures)},
+			{base, nothing, onTrial(CauseTimeOver)},
+			{time.Second, result(trialPassed), closed},
+			{time.Second, nothing, Change{}},
+		},
+		"connects, then answers": {
+			{0, fail, opened(CauseFailures)},
+			{base, nothing, onTrial(CauseTimeOver)},
+			{0, result(trialReached), Change{}},
+			{trialPatience / 2, result(trialPassed), closed},
+		},
+		"fails, longer each time": {
+			{0, fail, opened(CauseFailures)},
+			{base, nothing, onTrial(CauseTimeOver)},
+			{time.Second, result(trialFailed), opened(CauseTrialFailed)},
+			{2*base - 1, nothing, Change{}},
+			{1, nothing, onTrial(CauseTimeOver)},
+			{0, result(trialReached), Change{}},
+			{0, result(trialFailed), opened(CauseTrialFailed)},
+			{4 * base, nothing, onTrial(CauseTimeOver)},
+			{0, result(trialPassed), closed},
+			{0, fail, opened(CauseFailures)},
+			{8 * base, nothing, onTrial(CauseTimeOver)},
+		},
+		"nobody comes, or the trial is lost": {
+			{0, fail, opened(CauseFailures)},
+			{base, nothing, onTrial(CauseTimeOver)},
+			{trialPatience, nothing, onTrial(CauseRenewed)},
+			{trialPatience, nothing, onTrial(CauseRenewed)},
+			{0, result(trialPassed), closed},
+		},
+		"established and silent": {
+			{0, fail, opened(CauseFailures)},
+			{base, nothing, onTrial(CauseTimeOver)},
+			{trialPatience - 1, result(trialReached), Change{}},
+			{trialPatience - 1, nothing, Change{}},
+			{1, nothing, closed},
+		},
+		"the first verdict counts": {
+			{0, fail, opened(CauseFailures)},
+			{base, nothing, onTrial(CauseTimeOver)},
+			{0, func(a *member) { a.judge(trialPassed); a.judge(trialFailed) }, closed},
+		},
+		"failures on trial are no run": {
+			{0, fail, opened(CauseFailures)},
+			{base, func(a *member) { a.failed() }, onTrial(CauseTimeOver)},
+			{0, result(trialPassed), closed},
+			{0, func(a *member) { a.failed(); a.failed() }, Change{}},
+			{0, func(a *member) { a.failed() }, opened(CauseFailures)},
+		},
+	} {
+		p, now := newPool(spec, "a", "b"), epoch
+		for i, v := range vectors {
+			now = now.Add(v.after)
+			v.do(p.index()["a"])
+			changes, next := p.step(now)
+			var want []Change
+			if v.want != (Change{}) {
+				want = append(want, v.want)
+			}
+			if d := cmp.Diff(want, changes, cmpopts.IgnoreFields(Change{}, "Why"), cmpopts.EquateEmpty()); d != "" {
+				t.Errorf("%s, step %d: %s", name, i, d)
+			}
+			if out := p.ejections.out > 0; out == next.IsZero() || out && !next.After(now) {
+				t.Errorf("%s, step %d: next at %v, now is %v", name, i, next, now)
+			}
+		}
+	}
 }
 
 func TestEjectionGrowsAndIsForgotten(t *testing.T) {
@@ -123,10 +223,12 @@ func TestEjectionGrowsAndIsForgotten(t *testing.T) {
 		p.fail("a", 3)
 		p.out(now)
 		a := p.index()["a"]
-		if !a.ejected || a.until.Sub(now) != want {
-			t.Fatalf("ejected: %v, for %v, want %v", a.ejected, a.until.Sub(now), want)
+		if a.state != Open || a.until.Sub(now) != want {
+			t.Fatalf("%v, for %v, want %v", a.state, a.until.Sub(now), want)
 		}
 		now = a.until
+		p.out(now)
+		a.judge(trialPassed)
 		p.out(now)
 	}
 	for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300, 300} {
@@ -175,17 +277,29 @@ func TestEjectionUpdate(t *testing.T) {
 	}
 	// Two of three would be too many: who would be back first is back now.
 	events := p.update(later, passive, []string{"a", "b", "c"})
-	if diff := cmp.Diff([]event{{"a", false, "no longer allowed to be ejected"}}, events, cmp.AllowUnexported(event{})); diff != "" {
+	if diff := cmp.Diff([]Change{{"a", Closed, 0, CauseNotAllowed, "no longer allowed to be ejected"}}, events); diff != "" {
 		t.Error(diff)
 	}
 	events = p.update(later, passive, []string{"a", "c"})
-	if diff := cmp.Diff([]event{{"b", false, "removed"}}, events, cmp.AllowUnexported(event{})); diff != "" {
+	if diff := cmp.Diff([]Change{{"b", Closed, 0, CauseForgotten, "removed"}}, events); diff != "" {
 		t.Error(diff)
 	}
 	p.fail("c", 3)
 	p.out(later)
-	if events := p.update(later, passive, []string{"c"}); len(events) != 1 || events[0].ejected {
+	if events := p.update(later, passive, []string{"c"}); len(events) != 1 || events[0].State != Closed {
 		t.Errorf("a lone backend stays ejected: %v", events)
+	}
+	// Who is on trial returns before who is open, and its trial means nothing then.
+	p = newPool(passive, "a", "b", "c", "d")
+	p.fail("b", 3)
+	p.out(epoch)
+	p.out(epoch.Add(10 * time.Second))
+	b := p.index()["b"]
+	p.fail("a", 3)
+	p.out(epoch.Add(10 * time.Second))
+	events = p.update(later, passive, []string{"a", "b", "c"})
+	if len(events) != 1 || events[0].Key != "b" || b.state != Closed || b.judge(trialFailed) || b.onTrial() {
+		t.Errorf("%v, %+v", events, b)
 	}
 	off := passive
 	off.Failures = 0
@@ -193,7 +307,7 @@ func TestEjectionUpdate(t *testing.T) {
 	p.fail("a", 3)
 	p.fail("b", 1)
 	p.out(epoch)
-	if events := p.update(later, off, []string{"a", "b"}); len(events) != 1 || events[0].ejected {
+	if events := p.update(later, off, []string{"a", "b"}); len(events) != 1 || events[0].State != Closed {
 		t.Errorf("switched off: %v", events)
 	}
 	if n := p.failing.Load(); n != 0 {
@@ -220,47 +334,64 @@ func TestEjectionOfAMemberThatLeft(t *testing.T) {
 	}
 }
 
-// Random failures, successes, reloads and time, against the promises: never over
-// the cap, never the lone backend, events that alternate for each key, everybody
-// back in the end.
+// Random failures, trials, reloads and time, against the promises: never over the
+// cap, never the lone backend, only steps that a circuit has, trials exactly when
+// half-open, everybody back in the end.
 func TestEjectionProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := epoch
 		p := newPool(PassiveSpec{})
-		ejected := map[string]bool{}
-		tell := func(events []event) {
+		state := map[string]Circuit{}
+		tell := func(events []Change) {
 			for _, e := range events {
-				if ejected[e.key] == e.ejected {
-					t.Fatalf("%s: ejected = %v told twice", e.key, e.ejected)
+				from := state[e.Key]
+				legal := map[Circuit][]Circuit{Closed: {Open}, Open: {HalfOpen, Closed}, HalfOpen: {Open, Closed}}[from]
+				switch renewed := from == HalfOpen && e.State == HalfOpen && e.Cause == CauseRenewed; {
+				case !slices.Contains(legal, e.State) && !renewed:
+					t.Fatalf("%s: from %v to %v", e.Key, from, e.State)
+				case from == Open && e.State == Closed && e.Cause != CauseForgotten && e.Cause != CauseNotAllowed:
+					t.Fatalf("%s: closed without a trial: %v", e.Key, e)
+				case (e.State == HalfOpen) != (e.Trials > 0) || e.State == HalfOpen && e.Trials != max(p.spec.HalfOpen, 1):
+					t.Fatalf("%s: %d trials when %v", e.Key, e.Trials, e.State)
+				case e.Why == "" || e.Cause == "":
+					t.Fatalf("%v", e)
 				}
-				ejected[e.key] = e.ejected
-				if !e.ejected {
-					delete(ejected, e.key)
+				if state[e.Key] = e.State; e.State == Closed {
+					delete(state, e.Key)
 				}
-			}
-			for _, m := range p.members {
-				if m.ejected != ejected[m.key] {
-					t.Fatalf("%s is ejected: %v, told: %v", m.key, m.ejected, ejected[m.key])
-				}
-				if m.ejected && (m.until.Before(now) || m.until.Sub(now) > max(p.spec.Max, p.spec.Base) && m.lasted <= p.spec.Max) {
-					t.Fatalf("%s is ejected until %v, now is %v", m.key, m.until, now)
-				}
-			}
-			if n := len(ejected); n != p.ejections.out || n > 0 && (len(p.members) < 2 || n*100 > p.spec.MaxPercent*len(p.members)) {
-				t.Fatalf("%d of %d ejected (counted: %d) with a limit of %d %%", n, len(p.members), p.ejections.out, p.spec.MaxPercent)
 			}
 			failing := 0
 			for _, m := range p.members {
+				if m.state != state[m.key] {
+					t.Fatalf("%s is %v, told: %v", m.key, m.state, state[m.key])
+				}
+				if m.onTrial() != (m.state == HalfOpen) {
+					t.Fatalf("%s is %v, on trial: %v", m.key, m.state, m.onTrial())
+				}
+				if m.state == Open && (m.until.Before(now) || m.until.Sub(now) > max(p.spec.Max, p.spec.Base) && m.lasted <= p.spec.Max) {
+					t.Fatalf("%s is ejected until %v, now is %v", m.key, m.until, now)
+				}
 				if m.run.Load() > 0 {
 					failing++
 				}
+				if m.onTrial() {
+					failing++
+				}
+			}
+			if n := len(state); n != p.ejections.out || n > 0 && (len(p.members) < 2 || n*100 > p.spec.MaxPercent*len(p.members)) {
+				t.Fatalf("%d of %d out (counted: %d) with a limit of %d %%", n, len(p.members), p.ejections.out, p.spec.MaxPercent)
 			}
 			if n := p.failing.Load(); n != int64(failing) {
 				t.Fatalf("%d counted as failing, %d are", n, failing)
 			}
 		}
+		step := func() (next time.Time) {
+			events, next := p.step(now)
+			tell(events)
+			return next
+		}
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
-			switch op := rapid.SampledFrom([]string{"fail", "fail", "succeed", "wait", "reload"}).Draw(t, "op"); op {
+			switch op := rapid.SampledFrom([]string{"fail", "fail", "succeed", "trial", "trial", "wait", "reload"}).Draw(t, "op"); op {
 			case "reload":
 				var keys []string
 				for i := range rapid.IntRange(0, 6).Draw(t, "members") {
@@ -272,38 +403,42 @@ func TestEjectionProperties(t *testing.T) {
 					Base:       time.Duration(base) * time.Second,
 					Max:        time.Duration(rapid.IntRange(base, 100).Draw(t, "max")) * time.Second,
 					MaxPercent: rapid.IntRange(0, 100).Draw(t, "percent"),
+					HalfOpen:   rapid.IntRange(0, 3).Draw(t, "half_open"),
 				}, keys))
 			case "wait":
 				now = now.Add(time.Duration(rapid.IntRange(0, 60_000).Draw(t, "ms")) * time.Millisecond)
-				events, _ := p.step(now)
-				tell(events)
+				step()
 			default:
 				if len(p.members) == 0 {
 					continue
 				}
 				m := p.members[rapid.IntRange(0, len(p.members)-1).Draw(t, "member")]
-				if op == "succeed" {
+				switch {
+				case op == "trial":
+					m.judge(rapid.SampledFrom([]int32{trialReached, trialPassed, trialFailed}).Draw(t, "result"))
+				case op == "succeed":
 					m.end(0)
-				} else if p.spec.Failures > 0 {
+				case p.spec.Failures > 0 && !m.onTrial():
 					p.fail(m.key, rapid.IntRange(1, 4).Draw(t, "times"))
 				}
-				events, _ := p.step(now)
-				tell(events)
+				step()
 			}
 		}
 		for _, m := range p.members {
 			m.end(0)
 		}
-		for { // follow the timer, as the shell does
-			events, next := p.step(now)
-			tell(events)
+		for i := 0; ; i++ { // follow the timer, as the shell does, and let trials pass
+			for _, m := range p.members {
+				m.judge(trialPassed)
+			}
+			next := step()
 			if next.IsZero() {
 				break
 			}
+			if i > 100 {
+				t.Fatalf("never returned: %v", state)
+			}
 			now = next
-		}
-		if len(ejected) > 0 {
-			t.Fatalf("never returned: %v", ejected)
 		}
 	})
 }

@@ -22,6 +22,10 @@ type Status struct {
 	Took   time.Duration // the last probe until it knew its answer
 	Probes uint64        // ended so far
 
+	// CertExpires is when the certificate expires that this check was shown last,
+	// or one above it that it needs; zero if it was shown none.
+	CertExpires time.Time
+
 	FailuresBy map[Reason]uint64 // never nil; the caller's own copy
 }
 
@@ -98,6 +102,18 @@ func (m *Monitor) replace(keep map[string]*target) {
 	}
 	for _, t := range gone {
 		t.running.Wait()
+	}
+}
+
+// ProbeNow has a target probed at once instead of at its next turn, for somebody
+// who suspects it; the turns after that count from then. A probe that is under way
+// will do. It does nothing for an unknown key or one that is not probed.
+func (m *Monitor) ProbeNow(key string) {
+	m.mu.Lock()
+	t := m.targets[key]
+	m.mu.Unlock()
+	if t != nil {
+		t.hurry()
 	}
 }
 

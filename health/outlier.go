@@ -9,39 +9,44 @@ import (
 
 // PassiveSpec says when real traffic ejects a backend.
 type PassiveSpec struct {
-	Failures   int           // failed connects in a row that eject; 0 = off
+	Failures   int           // failed connections in a row that eject; 0 = off
 	Base, Max  time.Duration // the first ejection's length, and the longest one's; Max below Base counts as Base
-	MaxPercent int           // how much of the pool may be ejected at once, 0..100
+	MaxPercent int           // how much of the pool may be out at once, 0..100
+	HalfOpen   int           // trials let through when an ejection is over; below 1 counts as 1
 }
 
 // Outlier ejects backends of one pool on what real connections report.
 //
-// A backend is ejected after Failures failed connects in a row, if the share of
-// the pool that is ejected then stays within MaxPercent; the only backend of a
-// pool never is. It returns after Base, doubled for each repeat and capped at Max;
-// a repeat is forgotten for every time as long as the latest ejection that it
-// stays in. On return it starts with no failures counted.
+// A backend is ejected, its Circuit open, after Failures failed connections in a
+// row, if the share of the pool that is out then stays within MaxPercent; the only
+// backend of a pool never is. After Base, doubled for each repeat and capped at
+// Max, it is half-open: HalfOpen connections go there as trials, and the first
+// that succeeds closes the Circuit while the first that fails opens it again. It
+// counts as out until then. A trial without a result wedges nothing; see
+// trialPatience. A repeat is forgotten for every time as long as the latest
+// ejection that it stays in, and on return no failures are counted.
 type Outlier struct {
 	// Set once.
-	set    func(key string, ejected bool, why string)
+	set    func(Change)
 	wake   chan struct{} // capacity 1: look at the state
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	// Atomics, all that Report touches.
-	failing   atomic.Int64 // members whose latest report was a failure
+	// Atomics, all that reports touch.
+	failing   atomic.Int64 // members whose latest report was a failure, or that are half-open
 	threshold atomic.Int64
 	members   atomic.Pointer[map[string]*member]
 
 	mu     sync.Mutex // guards the following
 	pool   ejections
-	events []event // not yet told, in order
+	events []Change // not yet told, in order
 }
 
 // NewOutlier returns a detector for one pool, without members. set is told each
-// ejection and each return, in order, on one goroutine and with no lock held; it
-// must not call Update or Close, nor wait for a lock that a caller of Close holds.
-func NewOutlier(spec PassiveSpec, set func(key string, ejected bool, why string)) *Outlier {
+// change, in order, on one goroutine and with no lock held; it must not call Update
+// or Close, nor wait for a lock that a caller of Close holds. A change to HalfOpen
+// comes again, with CauseRenewed, when the trials led to nothing.
+func NewOutlier(spec PassiveSpec, set func(Change)) *Outlier {
 	ctx, cancel := context.WithCancel(context.Background())
 	o := &Outlier{set: set, wake: make(chan struct{}, 1), cancel: cancel}
 	o.pool.failing = &o.failing
@@ -51,9 +56,9 @@ func NewOutlier(spec PassiveSpec, set func(key string, ejected bool, why string)
 }
 
 // Update makes keys the pool's members and follows a changed spec. A member that
-// stays keeps its failures, its ejection with the time it ends, and its repeats; a
-// removed one is told as returned if it was ejected. Ejections that a smaller
-// pool, a lower MaxPercent or Failures 0 no longer allow end early.
+// stays keeps its failures, its Circuit with the time it is open, and its repeats; a
+// removed one is told as closed if it was not. Ejections that a smaller pool, a
+// lower MaxPercent or Failures 0 no longer allow end early.
 func (o *Outlier) Update(spec PassiveSpec, keys []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,25 +69,68 @@ func (o *Outlier) Update(spec PassiveSpec, keys []string) {
 	o.nudge()
 }
 
-// Report says how a connect to a member went. It never blocks and allocates
-// nothing; while no member fails, a success costs one atomic load. Failures of
-// this host (no descriptors, no local port) must not be reported: they are no
-// backend's fault. An unknown key is ignored.
-func (o *Outlier) Report(key string, ok bool) {
-	if ok && o.failing.Load() == 0 {
+// Connected says how a connect to a member ended. Failures of this host (no
+// descriptors, no local port) must not be reported: they are no backend's fault.
+//
+// A success only ends a run of failed connects: a kernel accepts for a program
+// that hangs or dies of each connection, and Answered tells about that.
+//
+// Like Answered it never blocks and allocates nothing; while no member fails, a
+// success costs one atomic load. An unknown key is ignored.
+func (o *Outlier) Connected(key string, ok bool) {
+	if !ok {
+		o.failed(key, false)
 		return
 	}
-	m := (*o.members.Load())[key]
-	if m == nil {
+	if o.failing.Load() == 0 {
 		return
 	}
-	if ok {
+	switch m := (*o.members.Load())[key]; {
+	case m == nil:
+	case m.onTrial():
+		if m.judge(trialReached) {
+			o.nudge()
+		}
+	case !m.silent.Load():
 		m.end(0)
+	}
+}
+
+// Answered says how an established connection fared: whether the backend's first
+// byte came, or it failed before that.
+func (o *Outlier) Answered(key string, ok bool) {
+	if !ok {
+		o.failed(key, true)
 		return
 	}
-	threshold := o.threshold.Load()
-	if threshold == 0 {
+	if o.failing.Load() == 0 {
 		return
+	}
+	switch m := (*o.members.Load())[key]; {
+	case m == nil:
+	case m.onTrial():
+		if m.judge(trialPassed) {
+			o.nudge()
+		}
+	default:
+		m.end(0)
+	}
+}
+
+// failed counts a failure, before or after the connect.
+func (o *Outlier) failed(key string, silent bool) {
+	m, threshold := (*o.members.Load())[key], o.threshold.Load()
+	if m == nil || threshold == 0 {
+		return
+	}
+	if m.onTrial() {
+		if m.judge(trialFailed) {
+			o.nudge()
+		}
+		return
+	}
+	if silent {
+		m.silent.Store(true)
 	}
 	// Every multiple, for a member that could not be ejected the first time.
 	if n := m.failed(); n > 0 && n%threshold == 0 {
@@ -92,10 +140,10 @@ func (o *Outlier) Report(key string, ok bool) {
 
 // Ejection is what is known about one member.
 type Ejection struct {
-	Ejected bool
-	Until   time.Time // when it returns; zero when it is not ejected
-	Why     string    // "" when it is not ejected
-	Total   uint64    // ejections so far
+	State Circuit
+	Until time.Time // when it is half-open; zero when it is not open
+	Why   string    // "" when it is closed
+	Total uint64    // ejections so far
 }
 
 // Status returns what is known about a member, and whether it is one.
@@ -106,15 +154,15 @@ func (o *Outlier) Status(key string) (Ejection, bool) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	e := Ejection{Ejected: m.ejected, Why: m.why, Total: m.total}
-	if m.ejected {
+	e := Ejection{State: m.state, Why: m.why, Total: m.total}
+	if m.state == Open {
 		e.Until = m.until
 	}
 	return e, true
 }
 
-// Close ends all ejections, telling each as a return, and waits for set. After it
-// Report does nothing, and Update must not be called.
+// Close closes every Circuit, telling each, and waits for set. After it reports do
+// nothing, and Update must not be called.
 func (o *Outlier) Close() {
 	o.Update(PassiveSpec{}, nil)
 	o.cancel()
@@ -129,8 +177,7 @@ func (o *Outlier) nudge() {
 	}
 }
 
-// run steps the state machine when something was reported or an ejection ends,
-// and is the only caller of set. Ejecting means rebuilding a picker, which no data
+// run steps the state machine when something was reported or a time is up, and is the only caller of set. Ejecting means rebuilding a picker, which no data
 // loop has the time for; hence a goroutine.
 func (o *Outlier) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
@@ -159,7 +206,7 @@ func (o *Outlier) act() (next time.Time) {
 	o.events = nil
 	o.mu.Unlock()
 	for _, e := range events {
-		o.set(e.key, e.ejected, e.why)
+		o.set(e)
 	}
 	return next
 }

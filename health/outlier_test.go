@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,87 +14,219 @@ import (
 // flags is what an Outlier has told.
 type flags struct {
 	mu     sync.Mutex
-	out    map[string]bool
+	out    map[string]Circuit
+	trials map[string]int // left
 	most   int
-	events []event
+	events []Change
 }
 
-func (f *flags) set(key string, ejected bool, why string) {
+func (f *flags) set(c Change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.out == nil {
-		f.out = map[string]bool{}
+		f.out, f.trials = map[string]Circuit{}, map[string]int{}
 	}
-	if f.out[key] == ejected {
-		panic(fmt.Sprintf("%s: ejected = %v told twice", key, ejected))
+	if f.out[c.Key] == c.State && c.Cause != CauseRenewed {
+		panic(fmt.Sprintf("%s: %v told twice", c.Key, c.State))
 	}
-	if f.out[key] = ejected; !ejected {
-		delete(f.out, key)
+	f.trials[c.Key] = c.Trials
+	if f.out[c.Key] = c.State; c.State == Closed {
+		delete(f.out, c.Key)
 	}
 	f.most = max(f.most, len(f.out))
-	f.events = append(f.events, event{key, ejected, why})
+	f.events = append(f.events, c)
+}
+
+// admit reports whether a connection may go there, and takes a trial if it needs one.
+func (f *flags) admit(key string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch f.out[key] {
+	case Open:
+		return false
+	case HalfOpen:
+		f.trials[key]--
+		return f.trials[key] >= 0
+	}
+	return true
 }
 
 func (f *flags) ejected(key string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.out[key] == Open
+}
+
+func (f *flags) state(key string) Circuit {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return f.out[key]
 }
 
-func (f *flags) take() []event {
+func (f *flags) outNow() map[string]Circuit {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.out)
+}
+
+func (f *flags) take() []Change {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer func() { f.events = nil }()
 	return f.events
 }
 
-var equateEvents = cmp.AllowUnexported(event{})
-
 // Case O-15, with connects in place of requests: A and B always fail, C works.
 func TestOutlierKeepsToItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f flags
-		spec := PassiveSpec{Failures: 3, Base: 5 * time.Second, Max: 5 * time.Minute, MaxPercent: 50}
+		spec := PassiveSpec{Failures: 3, Base: 5 * time.Second, Max: 5 * time.Minute, MaxPercent: 50, HalfOpen: 1}
 		o := NewOutlier(spec, f.set)
 		defer o.Close()
 		keys := []string{"a", "b", "c"}
 		o.Update(spec, keys)
 		start := time.Now()
 		served := map[string]int{}
-		for i := range 2000 { // 100 a second for 20 s, round robin over who is not ejected
+		for i := range 2000 { // 100 a second for 20 s, round robin over who is not out
 			key := keys[i%3]
-			if !f.ejected(key) {
+			if f.admit(key) {
 				served[key]++
-				o.Report(key, key == "c")
+				if o.Connected(key, key == "c"); key == "c" {
+					o.Answered(key, true)
+				}
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
 		synctest.Wait()
 		if f.most != 1 {
-			t.Errorf("%d of 3 ejected at once", f.most)
+			t.Errorf("%d of 3 out at once", f.most)
 		}
 		if served["c"] < 600 {
 			t.Errorf("c served %d", served["c"])
 		}
-		// a first; after 5 s it returns and b, failing all along, takes its place.
-		events := f.take()
-		if len(events) < 4 {
-			t.Fatalf("events %v", events)
-		}
-		if diff := cmp.Diff([]event{
-			{"a", true, "3 connects in a row failed, ejected for 5s"},
-			{"a", false, "ejection time is over"},
-		}, events[:2], equateEvents); diff != "" {
+		// a first. After 5 s it has one trial, which fails, and after 10 s another one.
+		if diff := cmp.Diff([]Change{
+			{"a", Open, 0, CauseFailures, "3 connections in a row failed, ejected for 5s"},
+			{"a", HalfOpen, 1, CauseTimeOver, "ejection time is over, on trial"},
+			{"a", Open, 0, CauseTrialFailed, "its trial failed, ejected again for 10s"},
+			{"a", HalfOpen, 1, CauseTimeOver, "ejection time is over, on trial"},
+			{"a", Open, 0, CauseTrialFailed, "its trial failed, ejected again for 20s"},
+		}, f.take()); diff != "" {
 			t.Error(diff)
 		}
-		if e := events[2]; e.key != "b" || !e.ejected {
-			t.Errorf("third event %v", e)
+		if served["a"] != 5 {
+			t.Errorf("a served %d, want 3 and 2 trials", served["a"])
 		}
-		if st, _ := o.Status("a"); st.Total < 1 {
+		if st, _ := o.Status("a"); st.Total != 3 || st.State != Open {
 			t.Errorf("a: %+v", st)
 		}
 		if took := time.Since(start); took != 20*time.Second {
 			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// The trials of a half-open member: exactly so many, whatever comes of them.
+func TestOutlierTrials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f flags
+		spec := passive
+		spec.HalfOpen = 2
+		o := NewOutlier(spec, f.set)
+		defer o.Close()
+		o.Update(spec, []string{"a", "b"})
+		eject := func(length time.Duration) {
+			t.Helper()
+			for range 3 {
+				o.Answered("a", false)
+			}
+			synctest.Wait()
+			if !f.ejected("a") {
+				t.Fatal("not ejected")
+			}
+			time.Sleep(length)
+			synctest.Wait()
+			if f.state("a") != HalfOpen {
+				t.Fatalf("%v", f.state("a"))
+			}
+			for i := range 3 {
+				if f.admit("a") != (i < 2) {
+					t.Fatal("not just two trials")
+				}
+			}
+		}
+		eject(10 * time.Second)
+		// Neither comes to anything: the client has gone, or this host has failed.
+		time.Sleep(trialPatience)
+		synctest.Wait()
+		for i := range 3 {
+			if f.admit("a") != (i < 2) {
+				t.Error("not just two trials more")
+			}
+		}
+		o.Connected("a", true)
+		synctest.Wait()
+		if f.state("a") != HalfOpen {
+			t.Error("a connect alone closes it")
+		}
+		o.Answered("a", true)
+		synctest.Wait()
+		if f.state("a") != Closed {
+			t.Error("an answer does not close it")
+		}
+
+		eject(20 * time.Second)
+		o.Connected("a", true)
+		time.Sleep(trialPatience - 1)
+		synctest.Wait()
+		if f.state("a") != HalfOpen {
+			t.Error("closed too early")
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if f.state("a") != Closed {
+			t.Error("an established connection that nothing speaks against does not close it")
+		}
+
+		eject(40 * time.Second)
+		o.Connected("a", true)
+		o.Answered("a", false)
+		o.Answered("a", true) // of the other trial, too late
+		synctest.Wait()
+		if st, _ := o.Status("a"); st.State != Open || time.Until(st.Until) != 80*time.Second {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// What ends a run of failures: an answer any run, a connect only one of failed
+// connects, because those who accept and reset would never be found out.
+func TestOutlierRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			report  func(o *Outlier)
+			ejected bool
+		}{
+			"connects fail":               {func(o *Outlier) { o.Connected("a", false) }, true},
+			"answers fail":                {func(o *Outlier) { o.Connected("a", true); o.Answered("a", false) }, true},
+			"connects fail now and then":  {func(o *Outlier) { o.Connected("a", false); o.Connected("a", true) }, false},
+			"answers fail now and then":   {func(o *Outlier) { o.Answered("a", false); o.Connected("a", true); o.Answered("a", true) }, false},
+			"an answer after a connect":   {func(o *Outlier) { o.Connected("a", false); o.Answered("a", true) }, false},
+			"connects and answers fail":   {func(o *Outlier) { o.Connected("a", false); o.Connected("a", true); o.Answered("a", false) }, true},
+			"somebody unknown":            {func(o *Outlier) { o.Connected("x", false); o.Answered("x", false); o.Connected("x", true) }, false},
+			"failures of somebody else's": {func(o *Outlier) { o.Connected("b", false); o.Connected("a", true); o.Connected("b", true) }, false},
+		} {
+			var f flags
+			o := NewOutlier(passive, f.set)
+			o.Update(passive, []string{"a", "b"})
+			for range 10 {
+				tt.report(o)
+			}
+			synctest.Wait()
+			if f.ejected("a") != tt.ejected {
+				t.Errorf("%s: ejected is %v", name, !tt.ejected)
+			}
+			o.Close()
 		}
 	})
 }
@@ -107,7 +240,7 @@ func TestOutlierLoneBackend(t *testing.T) {
 		defer o.Close()
 		o.Update(spec, []string{"a"})
 		for range 1000 {
-			o.Report("a", false)
+			o.Connected("a", false)
 		}
 		synctest.Wait()
 		if events := f.take(); events != nil {
@@ -129,19 +262,19 @@ func TestOutlierReturnsOnTime(t *testing.T) {
 		defer o.Close()
 		o.Update(passive, []string{"a", "b"})
 		for _, length := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second} {
-			o.Report("a", false)
-			o.Report("a", false)
-			o.Report("a", true)
-			o.Report("a", false)
-			o.Report("a", false)
+			o.Connected("a", false)
+			o.Connected("a", false)
+			o.Answered("a", true)
+			o.Connected("a", false)
+			o.Connected("a", false)
 			synctest.Wait()
 			if f.ejected("a") {
 				t.Fatal("ejected after two failures in a row")
 			}
-			o.Report("a", false)
+			o.Connected("a", false)
 			synctest.Wait()
 			st, ok := o.Status("a")
-			if !f.ejected("a") || !ok || !st.Ejected || st.Why == "" || time.Until(st.Until) != length {
+			if !f.ejected("a") || !ok || st.State != Open || st.Why == "" || time.Until(st.Until) != length {
 				t.Fatalf("%+v", st)
 			}
 			time.Sleep(length - time.Nanosecond)
@@ -149,10 +282,15 @@ func TestOutlierReturnsOnTime(t *testing.T) {
 			if !f.ejected("a") {
 				t.Fatal("back too early")
 			}
-			o.Report("a", false) // one that was on its way does not count after the return
+			o.Connected("a", false) // one that was on its way does not count after the return
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
-			if st, _ := o.Status("a"); f.ejected("a") || st.Ejected || !st.Until.IsZero() || st.Why != "" {
+			if st, _ := o.Status("a"); f.state("a") != HalfOpen || st.State != HalfOpen || !st.Until.IsZero() || st.Why == "" {
+				t.Fatalf("no trial: %+v", st)
+			}
+			o.Answered("a", true)
+			synctest.Wait()
+			if st, _ := o.Status("a"); f.state("a") != Closed || st.State != Closed || !st.Until.IsZero() || st.Why != "" {
 				t.Fatalf("not back: %+v", st)
 			}
 		}
@@ -171,7 +309,7 @@ func TestOutlierUpdateAndClose(t *testing.T) {
 		eject := func(key string) {
 			t.Helper()
 			for range passive.Failures {
-				o.Report(key, false)
+				o.Connected(key, false)
 			}
 			synctest.Wait()
 			if !f.ejected(key) {
@@ -193,26 +331,26 @@ func TestOutlierUpdateAndClose(t *testing.T) {
 		f.take()
 		o.Update(longer, []string{"b", "c", "d", "e"})
 		synctest.Wait()
-		if diff := cmp.Diff([]event{{"a", false, "removed"}}, f.take(), equateEvents); diff != "" {
+		if diff := cmp.Diff([]Change{{"a", Closed, 0, CauseForgotten, "removed"}}, f.take()); diff != "" {
 			t.Error(diff)
 		}
 		if _, ok := o.Status("a"); ok {
 			t.Error("a removed member has a status")
 		}
-		o.Report("a", false)
-		o.Report("a", true)
+		o.Connected("a", false)
+		o.Connected("a", true)
 		// One that comes back is new.
 		o.Update(longer, keys)
 		synctest.Wait()
-		if st, ok := o.Status("a"); !ok || st.Ejected || st.Total != 0 {
+		if st, ok := o.Status("a"); !ok || st.State != Closed || st.Total != 0 {
 			t.Errorf("%+v", st)
 		}
 		o.Close()
 		if f.ejected("b") {
 			t.Error("ejected by a detector that is closed")
 		}
-		o.Report("b", false)
-		o.Report("b", true)
+		o.Connected("b", false)
+		o.Connected("b", true)
 	})
 }
 
@@ -229,7 +367,11 @@ func TestOutlierConcurrency(t *testing.T) {
 		running.Go(func() {
 			for i := range 3000 {
 				key := keys[(i+loop)%len(keys)]
-				o.Report(key, (i/len(keys)+loop)%4 == 0)
+				if ok := (i/len(keys)+loop)%4 == 0; i%2 == 0 {
+					o.Connected(key, ok)
+				} else {
+					o.Answered(key, ok)
+				}
 				if i%100 == 0 {
 					o.Status(key)
 				}
@@ -243,11 +385,14 @@ func TestOutlierConcurrency(t *testing.T) {
 		o.Update(spec, keys)
 	})
 	running.Wait()
-	for _, key := range keys {
-		o.Report(key, true)
-	}
-	if n := o.failing.Load(); n != 0 {
-		t.Errorf("%d members are counted as failing", n)
+	// Who is half-open by now, or will be, passes.
+	for end := time.Now().Add(10 * time.Second); o.failing.Load() != 0 || len(f.outNow()) > 0; time.Sleep(time.Millisecond) {
+		for _, key := range keys {
+			o.Answered(key, true)
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d members are counted as failing, out are %v", o.failing.Load(), f.outNow())
+		}
 	}
 	o.Close()
 	if f.most > 3 {
@@ -264,9 +409,9 @@ func TestOutlierReportDoesNotAllocate(t *testing.T) {
 	defer o.Close()
 	o.Update(passive, []string{"a"}) // a lone one, so that nothing is told
 	for name, report := range map[string]func(){
-		"success": func() { o.Report("a", true) },
-		"failure": func() { o.Report("a", false) },
-		"both":    func() { o.Report("a", false); o.Report("a", true) },
+		"success": func() { o.Connected("a", true); o.Answered("a", true) },
+		"failure": func() { o.Connected("a", false); o.Answered("a", false) },
+		"both":    func() { o.Connected("a", false); o.Answered("a", true) },
 	} {
 		if n := testing.AllocsPerRun(1000, report); n >= 1 {
 			t.Errorf("%s: %v allocations", name, n)
@@ -281,13 +426,13 @@ func BenchmarkOutlierReport(b *testing.B) {
 	o.Update(passive, []string{"a", "b", "c"})
 	b.Run("success", func(b *testing.B) {
 		for b.Loop() {
-			o.Report("a", true)
+			o.Connected("a", true)
 		}
 	})
-	o.Report("b", false)
+	o.Connected("b", false)
 	b.Run("success while another fails", func(b *testing.B) {
 		for b.Loop() {
-			o.Report("a", true)
+			o.Connected("a", true)
 		}
 	})
 }

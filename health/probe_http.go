@@ -2,7 +2,6 @@ package health
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"io"
@@ -15,6 +14,26 @@ import (
 	"sync"
 )
 
+// HTTP is the question an http check asks and the answer it expects.
+type HTTP struct {
+	Path    string   // starts with "/", may have a query; "" = "/"
+	Method  string   // "" = GET
+	Host    string   // Host header; "" = the address that is probed
+	Headers []Header // further ones; none of those that HTTP itself needs
+
+	TLS     bool // HTTPS, as Spec.TLS says
+	Version int  // 2 = HTTP/2, without TLS by prior knowledge; else HTTP/1.1
+
+	ExpectStatus []StatusRange // nil = 200-399
+
+	// One of them at most, to be found within the body's first 64 KiB.
+	ExpectBody      string
+	ExpectBodyRegex string // see Pattern
+}
+
+// Header is one header field.
+type Header struct{ Name, Value string }
+
 // A probe must cost little whatever the backend sends: so much of an answer's
 // header and of its body is read, and no more.
 const (
@@ -22,19 +41,25 @@ const (
 	maxHTTPBody   = 64 << 10
 )
 
-// httpProber sends one HTTP/1.1 request on a connection of its own. Redirects are
-// an answer like any other: following one would check another server.
+// httpProber sends one HTTP request on a connection of its own. Redirects are an
+// answer like any other: following one would check another server.
 //
-// It does without http.Transport, whose goroutines outlive the probe by a moment
-// and write to the standard logger when a server speaks first.
+// It does without http.Transport where it can, whose goroutines outlive the probe
+// by a moment and, with HTTP/1.1, write to the standard logger when a server
+// speaks first.
 type httpProber struct {
-	network, address string
-	spec             HTTP
-	want             statusRanges
+	dialer
+	spec HTTP
+	tls  *shaker // nil = no TLS
+	want statusRanges
 }
 
 func newHTTPProber(s Spec, network, address string) Prober {
-	p := &httpProber{network: network, address: address, spec: s.HTTP, want: s.HTTP.ExpectStatus}
+	d := s.dialer(network, address)
+	p := &httpProber{dialer: d, spec: s.HTTP, want: s.HTTP.ExpectStatus}
+	if s.HTTP.TLS {
+		p.tls = s.shaker(d)
+	}
 	if len(p.want) == 0 {
 		p.want = statusRanges{{200, 399}}
 	}
@@ -47,21 +72,53 @@ func (p *httpProber) Probe(ctx context.Context) error {
 	if err != nil {
 		return &Failure{L7RSP, err}
 	}
-	conn, err := dial(ctx, p.network, p.address)
+	conn, err := p.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer closePolitely(ctx, conn)
 	stop := setDeadline(ctx, conn)
 	defer stop()
-	resp, err := ask(conn, req)
+	if p.spec.Version == 2 {
+		return p.probe2(ctx, conn, req)
+	}
+	stream := conn
+	if p.tls != nil {
+		secure, err := p.tls.shake(ctx, conn, nil)
+		if err != nil {
+			return err
+		}
+		defer secure.CloseWrite() // close_notify (RFC 8446, section 6.1)
+		stream = secure
+	}
+	resp, err := ask(stream, req)
 	if err != nil {
 		return asFailure(err)
 	}
 	err = p.judge(resp)
 	answered(ctx)
 	farewell(ctx, conn, resp.Body)
-	return err
+	if err != nil {
+		return asFailure(err)
+	}
+	return nil
+}
+
+// probe2 is what HTTP/2 does otherwise.
+func (p *httpProber) probe2(ctx context.Context, conn net.Conn, req *http.Request) error {
+	l := lend(conn)
+	req.Close = false // HTTP/2 has no such header; the connection is closed anyway
+	resp, bye, err := askHTTP2(ctx, l, p.tls, req)
+	if err != nil {
+		return err
+	}
+	err = p.judge(resp)
+	answered(ctx)
+	bye()
+	if err != nil {
+		return http2Failure(l, err)
+	}
+	return nil
 }
 
 func (p *httpProber) request() (*http.Request, error) {
@@ -70,6 +127,9 @@ func (p *httpProber) request() (*http.Request, error) {
 		return nil, err
 	}
 	target.Scheme, target.Host = "http", p.address
+	if p.tls != nil {
+		target.Scheme = "https"
+	}
 	if p.network == "unix" {
 		target.Host = "localhost"
 	}
@@ -79,6 +139,9 @@ func (p *httpProber) request() (*http.Request, error) {
 	}
 	req.Host = cmp.Or(p.spec.Host, req.Host)
 	req.Header.Set("User-Agent", userAgent())
+	for _, h := range p.spec.Headers {
+		req.Header.Set(h.Name, h.Value)
+	}
 	req.Close = true // "Connection: close"
 	return req, nil
 }
@@ -111,25 +174,30 @@ func (p *httpProber) judge(resp *http.Response) error {
 	if !p.want.contain(resp.StatusCode) {
 		return failf(L7STS, "status %d, want %s", resp.StatusCode, p.want)
 	}
-	expect := []byte(p.spec.ExpectBody)
-	body := make([]byte, 0, 4<<10)
+	expect := Pattern{p.spec.ExpectBody, p.spec.ExpectBodyRegex}
+	var m matcher
+	if expect != (Pattern{}) {
+		m = expect.matcher()
+	}
+	f, size := open, 0
+	buf := make([]byte, 4<<10)
 	for {
-		n, err := resp.Body.Read(body[len(body):cap(body)])
-		searched := max(len(body)-len(expect), 0)
-		body = body[:len(body)+n]
+		n, err := resp.Body.Read(buf[:min(len(buf), maxHTTPBody-size)])
+		size += n
+		if m != nil && f == open {
+			_, f = m.feed(buf[:n])
+		}
 		switch {
-		case len(expect) > 0 && bytes.Contains(body[searched:], expect):
+		case f == found:
 			return nil
 		case err != nil && err != io.EOF:
-			return answerFailure(err)
-		case err == io.EOF || len(body) == maxHTTPBody:
-			if len(expect) > 0 {
-				return failf(L7RSP, "%q is not in the body's %d bytes", expect, len(body))
-			}
+			return err
+		case err == nil && size < maxHTTPBody:
+			continue
+		case m == nil || err == io.EOF && f == open && m.end() == found:
 			return nil
-		case len(body) == cap(body):
-			body = append(make([]byte, 0, min(4*cap(body), maxHTTPBody)), body...)
 		}
+		return failf(L7RSP, "%s is not in the body's %d bytes", expect, size)
 	}
 }
 

@@ -9,19 +9,18 @@ import (
 
 // tcpProber connects and asks nothing: the backend is healthy if its kernel
 // completes the handshake.
-type tcpProber struct{ network, address string }
+type tcpProber struct{ dialer }
 
-func newTCPProber(_ Spec, network, address string) Prober {
-	return tcpProber{network, address}
+func newTCPProber(s Spec, network, address string) Prober {
+	return tcpProber{s.dialer(network, address)}
 }
 
 // Probe connects, then closes as a client that has nothing to say.
 func (p tcpProber) Probe(ctx context.Context) error {
-	conn, err := dial(ctx, p.network, p.address)
+	conn, err := p.dial(ctx)
 	if err != nil {
 		return err
 	}
-	answered(ctx)
 	closePolitely(ctx, conn)
 	return nil
 }
@@ -40,7 +39,10 @@ const (
 // do: a close with unread data sends a reset (RFC 9293, section 3.6.1 and RFC
 // 2525, section 2.17), which servers that greet first count as an aborted client,
 // and some ban the address for it.
+//
+// Whoever comes here knows the answer, so none of it counts as time to answer.
 func closePolitely(ctx context.Context, conn net.Conn) {
+	answered(ctx)
 	defer conn.Close()
 	if half, ok := conn.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
 		return // reset by the other side: nobody is left to be polite to

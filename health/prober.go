@@ -30,13 +30,19 @@ type Reason string
 const (
 	L4CON  Reason = "L4CON"  // refused, unreachable, or reset while connecting
 	L4TOUT Reason = "L4TOUT" // no connection within the timeout
+	L6RSP  Reason = "L6RSP"  // no TLS handshake: a bad certificate, or not TLS at all
+	L6TOUT Reason = "L6TOUT" // connected, but no TLS handshake within the timeout
 	L7RSP  Reason = "L7RSP"  // a wrong, broken or cut-off answer
 	L7STS  Reason = "L7STS"  // a well-formed answer with the wrong status
 	L7TOUT Reason = "L7TOUT" // connected, but no complete answer within the timeout
+	PROC   Reason = "PROC"   // the command failed, or did not end within the timeout
+	DNS    Reason = "DNS"    // a DNS answer without the record that is wanted
+	LAG    Reason = "LAG"    // a replica too far behind, or cut off from its source
+	ROLE   Reason = "ROLE"   // a primary where a replica is wanted, or the reverse
 )
 
 // Reasons is the whole list.
-var Reasons = []Reason{L4CON, L4TOUT, L7RSP, L7STS, L7TOUT}
+var Reasons = []Reason{L4CON, L4TOUT, L6RSP, L6TOUT, L7RSP, L7STS, L7TOUT, PROC, DNS, LAG, ROLE}
 
 // Failure is a probe's bad news about a backend.
 type Failure struct {
@@ -59,31 +65,6 @@ func failf(r Reason, format string, args ...any) *Failure {
 // no verdict.
 var ErrLocal = errors.New("the probe could not be sent")
 
-var localErrnos = []error{
-	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL,
-}
-
-// dial connects for a probe. Its error is a *Failure of layer 4 or ErrLocal.
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
-	d := net.Dialer{KeepAlive: -1} // a probe does not live long enough for the first one
-	conn, err := d.DialContext(ctx, network, address)
-	if err == nil {
-		return conn, nil
-	}
-	for _, errno := range localErrnos {
-		if errors.Is(err, errno) {
-			return nil, fmt.Errorf("%w: %w", ErrLocal, errno)
-		}
-	}
-	switch {
-	case errors.Is(err, syscall.EAGAIN): // a unix socket's; it says Timeout() too
-		return nil, failf(L4CON, "accept queue full")
-	case timedOut(err):
-		return nil, failf(L4TOUT, "no connection within the timeout")
-	}
-	return nil, &Failure{L4CON, bare(err)}
-}
-
 // timedOut reports whether err is the probe's own deadline. ETIMEDOUT, the
 // kernel's, is the same thing found out by somebody else.
 func timedOut(err error) bool {
@@ -99,27 +80,6 @@ func setDeadline(ctx context.Context, conn net.Conn) (stop func() bool) {
 		_ = conn.SetDeadline(t) // fails only on a closed connection
 	}
 	return context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-}
-
-// answered notes that the probe with this ctx knows its answer and only tidies up
-// from here on, which is not to be counted as the backend's time.
-func answered(ctx context.Context) {
-	if at, ok := ctx.Value(answeredAt{}).(*time.Time); ok && at.IsZero() {
-		*at = time.Now()
-	}
-}
-
-type answeredAt struct{}
-
-// timed runs one probe and measures how long it took to know its answer.
-func timed(ctx context.Context, p Prober) (time.Duration, error) {
-	var at time.Time
-	start := time.Now()
-	err := p.Probe(context.WithValue(ctx, answeredAt{}, &at))
-	if at.IsZero() {
-		at = time.Now()
-	}
-	return at.Sub(start), err
 }
 
 // asFailure returns what a probe's error says about the backend.

@@ -14,7 +14,8 @@ package health
 
 import (
 	"net"
-	"slices"
+	"net/netip"
+	"reflect"
 	"strconv"
 	"time"
 )
@@ -22,7 +23,7 @@ import (
 // Spec says how one target is checked. It is a plain value; config fills in the
 // defaults.
 type Spec struct {
-	Type string // a key of Types
+	Type string // a key of Types, or AllOf
 
 	Interval     time.Duration // between the starts of two probes, > 0
 	FastInterval time.Duration // while the verdict is open or changing; 0 = Interval
@@ -33,23 +34,35 @@ type Spec struct {
 	Port        int  // 0 = the target's own; of no meaning to a unix socket
 	InitialDown bool // before the first verdict: down rather than up
 
-	HTTP HTTP // of type http
+	Source netip.Addr // local address; the zero value leaves it to the kernel. Not for unix sockets
+	Proxy  string     // "v1" or "v2": a PROXY header UNKNOWN or LOCAL goes first; "" = none. Not for datagrams
+
+	TLS    TLS      // of type tls, and of others that are told to use TLS
+	HTTP   HTTP     // of type http
+	GRPC   GRPC     // of type grpc
+	Expect []Step   // of type expect
+	UDP    Datagram // of type udp
+	SMTP   SMTP     // of type smtp
+	Exec   Command  // of type exec
+	All    []Spec   // of type AllOf; of each counts what it asks: not when, nor Source and Proxy
+
+	DNS      DNSQuery // of type dns
+	Postgres Postgres // of type postgres
+	MySQL    MySQL    // of type mysql
+	Redis    Redis    // of type redis
 }
 
-// HTTP is the question an http check asks and the answer it expects.
-type HTTP struct {
-	Path   string // starts with "/", may have a query; "" = "/"
-	Method string // "" = GET
-	Host   string // Host header; "" = the address that is probed
-
-	ExpectStatus []StatusRange // nil = 200-399
-	ExpectBody   string        // a substring of the body's first 64 KiB; "" = any body
+// TLS says how a check that speaks TLS shakes hands.
+type TLS struct {
+	ServerName string   // sent, and verified; "" = the host of the address, which is sent if it is a name
+	ALPN       []string // offered; the backend must choose one of them. Of type tls only: others know their own
+	NoVerify   bool     // take any certificate
+	CA         string   // file of PEM certificates to verify against; "" = the system's
 }
 
-func (h HTTP) equal(o HTTP) bool {
-	return h.Path == o.Path && h.Method == o.Method && h.Host == o.Host &&
-		slices.Equal(h.ExpectStatus, o.ExpectStatus) && h.ExpectBody == o.ExpectBody
-}
+// AllOf is the type of a Spec whose All must all be passed. It is no word of the
+// configuration.
+const AllOf = "all"
 
 // NewProber makes the prober of one type; address has Spec.Port in it already.
 type NewProber func(s Spec, network, address string) Prober
@@ -57,9 +70,20 @@ type NewProber func(s Spec, network, address string) Prober
 // Types is the whole list of checks, by the word that names them in the
 // configuration. "none" has no prober: its target is always up.
 var Types = map[string]NewProber{
-	"none": nil,
-	"tcp":  newTCPProber,
-	"http": newHTTPProber,
+	"none":   nil,
+	"tcp":    newTCPProber,
+	"http":   newHTTPProber,
+	"tls":    newTLSProber,
+	"grpc":   newGRPCProber,
+	"expect": newExpectProber,
+	"udp":    newUDPProber,
+	"smtp":   newSMTPProber,
+	"exec":   newExecProber,
+
+	"dns":      newDNSProber,
+	"postgres": newPostgresProber,
+	"mysql":    newMySQLProber,
+	"redis":    newRedisProber,
 }
 
 // Prober returns what probes the address as s says; network and address are
@@ -68,6 +92,8 @@ var Types = map[string]NewProber{
 func (s Spec) Prober(network, address string) Prober {
 	newProber, ok := Types[s.Type]
 	switch {
+	case s.Type == AllOf:
+		return newAllProber(s, network, address)
 	case !ok:
 		panic("health: no check of type " + strconv.Quote(s.Type))
 	case newProber == nil:
@@ -117,5 +143,13 @@ type Target struct {
 // about o: same place, same check. Intervals and thresholds do not matter.
 func (t Target) sameQuestion(o Target) bool {
 	return t.Network == o.Network && t.Address == o.Address &&
-		t.Spec.Type == o.Spec.Type && t.Spec.Port == o.Spec.Port && t.Spec.HTTP.equal(o.Spec.HTTP)
+		reflect.DeepEqual(t.Spec.question(), o.Spec.question())
+}
+
+// question is s without what only says when to ask, and what to make of the
+// answers.
+func (s Spec) question() Spec {
+	s.Interval, s.FastInterval, s.DownInterval, s.Timeout = 0, 0, 0, 0
+	s.Rise, s.Fall, s.InitialDown = 0, 0, false
+	return s
 }

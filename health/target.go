@@ -22,6 +22,7 @@ type target struct {
 	want   Target     // what Set said last
 	draw   float64    // and where in the start window
 	fresh  bool       // the goroutine has not adopted it yet
+	urgent bool       // somebody wants to know at once
 	alive  bool       // there is a goroutine
 	abort  context.CancelFunc
 	status Status
@@ -71,6 +72,20 @@ func (t *target) update(want Target, draw float64) {
 	}
 }
 
+// hurry makes a probe due now, unless one is under way.
+func (t *target) hurry() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.alive || t.abort != nil {
+		return
+	}
+	t.urgent = true
+	select {
+	case t.poke <- struct{}{}:
+	default:
+	}
+}
+
 // run is the life of a target's goroutine: probe when due, follow Set, end when
 // the target is removed or has nothing to ask.
 func (t *target) run() {
@@ -93,6 +108,10 @@ func (t *target) adopt() bool {
 	for {
 		t.mu.Lock()
 		if !t.fresh {
+			if t.urgent {
+				t.urgent = false
+				t.pace.due = time.Now()
+			}
 			none := t.cur.Spec.Type == "none"
 			if none {
 				t.alive = false // from here on update starts another goroutine
@@ -103,6 +122,9 @@ func (t *target) adopt() bool {
 		t.fresh = false
 		old, draw := t.cur, t.draw
 		t.cur = t.want
+		if !old.sameQuestion(t.cur) {
+			t.status.CertExpires = time.Time{}
+		}
 		t.mu.Unlock()
 
 		t.streak.Rise, t.streak.Fall = t.cur.Spec.Rise, t.cur.Spec.Fall
@@ -151,16 +173,19 @@ func (t *target) probe() {
 	t.abort = cancel
 	t.mu.Unlock()
 
-	took, err := timed(ctx, t.prober)
+	res := timed(ctx, t.prober, t.streak.Up())
 
 	t.mu.Lock()
 	t.abort = nil
 	moot := errors.Is(ctx.Err(), context.Canceled) || !t.want.sameQuestion(t.cur)
 	changed := false
 	if !moot {
-		changed = t.concludeLocked(err)
+		changed = t.concludeLocked(res.err)
 		st := &t.status
-		st.At, st.Took = start, took
+		st.At, st.Took = start, res.took
+		if !res.certExpires.IsZero() {
+			st.CertExpires = res.certExpires
+		}
 		st.Probes++
 		if changed {
 			st.Since = time.Now()

@@ -1,0 +1,198 @@
+package resolve
+
+import (
+	"context"
+	"crypto/sha256"
+	"slices"
+	"sync"
+	"time"
+)
+
+// lookInterval is how often a watched file is looked at. Polling works for every file
+// system and every way to replace a file: by writing, renaming, and by swapping
+// a symbolic link on the way to it.
+const lookInterval = time.Second
+
+// FileTarget is a file to watch. Its values come from Parse, which says of content
+// that it is bad by an error; it must be a function of the content alone.
+type FileTarget[T any] struct {
+	Key   string // identity: what is known stays for as long as each Set has it
+	Path  string
+	Parse func(data []byte) (T, error)
+}
+
+// FileStatus is what is known about a watched file.
+type FileStatus[T any] struct {
+	Value  T         // of the last good content; the zero value before there was any
+	Good   bool      // there was one
+	Detail string    // what is wrong with the file as it is now; "" = nothing
+	Since  time.Time // Detail or Value have been so since
+}
+
+// Files watches a set of files, all by one goroutine: each is a stat a second.
+type Files[T any] struct {
+	onChange func(key string, st FileStatus[T]) // set once
+	stop     context.CancelFunc                 // set once
+	running  sync.WaitGroup
+
+	// poll makes a turn of the goroutine, Set and Close take turns.
+	poll sync.Mutex
+
+	mu    sync.Mutex // guards the following
+	files map[string]*file[T]
+}
+
+// file is one of Files. Its status is guarded by Files.mu too.
+type file[T any] struct {
+	FileTarget[T]
+	print  fingerprint
+	inode  fileID
+	data   []byte // last good content
+	sum    [sha256.Size]byte
+	next   [sha256.Size]byte // content seen once that was written in place
+	status FileStatus[T]
+}
+
+// fileID tells a file that was written to from one that was replaced.
+type fileID struct{ dev, ino uint64 }
+
+// NewFiles returns a watcher of no files. onChange is told every new value and
+// every change of a file's Detail, on the watcher's goroutine or on that of a
+// caller of Set; it must not call Set or Close, nor wait for a lock that a caller
+// of theirs holds. It may call Status.
+func NewFiles[T any](onChange func(key string, st FileStatus[T])) *Files[T] {
+	ctx, stop := context.WithCancel(context.Background())
+	w := &Files[T]{onChange: onChange, stop: stop, files: map[string]*file[T]{}}
+	w.running.Go(func() { w.watch(ctx) })
+	return w
+}
+
+// Set makes these the files that are watched. A file that is new is read before
+// Set returns; one that was there before keeps its value even if the new Parse
+// refuses the content as it is now, or the new Path leads nowhere. A Key that
+// comes twice counts once, the first time.
+func (w *Files[T]) Set(targets []FileTarget[T]) {
+	w.poll.Lock()
+	defer w.poll.Unlock()
+	keep := make(map[string]*file[T], len(targets))
+	for _, want := range targets {
+		if keep[want.Key] != nil {
+			continue
+		}
+		f := w.files[want.Key]
+		if f == nil {
+			f = &file[T]{status: FileStatus[T]{Since: time.Now()}}
+		}
+		f.FileTarget = want
+		f.print, f.inode, f.sum = fingerprint{}, fileID{}, [sha256.Size]byte{} // read it with the new eyes
+		keep[want.Key] = f
+	}
+	w.mu.Lock()
+	w.files = keep
+	w.mu.Unlock()
+	w.look()
+}
+
+// Status returns what is known about a file, and whether it is watched.
+func (w *Files[T]) Status(key string) (FileStatus[T], bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.files[key]
+	if f == nil {
+		return FileStatus[T]{}, false
+	}
+	return f.status, true
+}
+
+// Close ends the watching and waits for it.
+func (w *Files[T]) Close() {
+	w.stop()
+	w.running.Wait()
+}
+
+func (w *Files[T]) watch(ctx context.Context) {
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			w.poll.Lock()
+			w.look()
+			w.poll.Unlock()
+		}
+	}
+}
+
+// look looks at every file once. It requires poll.
+func (w *Files[T]) look() {
+	for key, f := range w.files {
+		data, fresh, err := f.read(time.Now())
+		if err == nil && !fresh {
+			continue
+		}
+		var value T
+		if err == nil {
+			value, err = f.Parse(data)
+		}
+		w.mu.Lock()
+		changed := f.concludeLocked(data, value, err)
+		st := f.status
+		w.mu.Unlock()
+		if changed {
+			w.onChange(key, st)
+		}
+	}
+}
+
+// read returns the file's content if there may be something new in it. What was
+// written into the same file counts only once it has stayed the same from one
+// look to the next: until then whoever writes may be in the middle of it.
+func (f *file[T]) read(now time.Time) (data []byte, fresh bool, err error) {
+	print, err := stat(f.Path)
+	if err != nil {
+		f.forget()
+		return nil, false, err
+	}
+	if print == f.print {
+		return nil, false, nil
+	}
+	if data, err = readFile(f.Path); err != nil {
+		f.forget()
+		return nil, false, err
+	}
+	id, sum := fileID{print.dev, print.ino}, sha256.Sum256(data)
+	same := id == f.inode
+	f.inode = id
+	if same && sum != f.sum && sum != f.next {
+		f.next = sum
+		return nil, false, nil
+	}
+	f.print, f.next = print.settled(now), [sha256.Size]byte{}
+	fresh = sum != f.sum
+	f.sum = sum
+	return data, fresh, nil
+}
+
+// forget makes the next content that can be read count, whatever it is.
+func (f *file[T]) forget() {
+	f.print, f.inode, f.sum = fingerprint{}, fileID{}, [sha256.Size]byte{}
+}
+
+// concludeLocked moves the status by what was read and reports whether it has
+// changed. Files.mu is held.
+func (f *file[T]) concludeLocked(data []byte, value T, err error) (changed bool) {
+	st := &f.status
+	if err != nil {
+		changed = st.Detail != err.Error()
+		st.Detail = err.Error()
+	} else {
+		changed = st.Detail != "" || !st.Good || !slices.Equal(data, f.data)
+		st.Value, st.Good, st.Detail, f.data = value, true, "", data
+	}
+	if changed {
+		st.Since = time.Now()
+	}
+	return changed
+}
