@@ -82,7 +82,9 @@ type Session struct {
 	BytesIn, BytesOut      uint64        // from the client, to the client
 	Retries                int           // further backends tried after a failed connect
 	Outcome                Outcome
-	By                     Side // who ended it
+	By                     Side   // who ended it
+	Strategy               string // "a" or "b" of the pool's A/B comparison, "" without one
+	QueuePos               int    // place in the pool's queue when it joined, 1 = next; 0 = never queued
 
 	// Open connections when this one ended, itself included, as HAProxy logs
 	// them: of the process, the service, the pool, the backend.

@@ -15,18 +15,20 @@ const (
 	ConnectFailed                   // every backend that was tried refused or was unreachable
 	ConnectTimeout                  // the last backend tried did not answer in time
 	RefusedLimit                    // a connection limit of the service or of every backend
-	BackendDown                     // closed because its backend went down (on_down: close)
-	Drained                         // still open when the drain time ended
+	BackendDown                     // closed by a policy: its backend went down, was removed, or a primary is back
+	Drained                         // still open when a drain time ended, or closed by `poise maint`
 	Killed                          // closed by a second stop signal
 	NoLocalPort                     // no free local port towards the backend
 	NoDescriptors                   // out of file descriptors or socket memory
+	QueueTimeout                    // waited for a backend with room for queue.timeout
+	QueueFull                       // every backend at max_connections, and the queue full too
 	numOutcomes
 )
 
 var outcomeNames = [numOutcomes]string{
 	"ok", "client_reset", "backend_reset", "idle", "half_close_timeout", "no_backend",
 	"connect_failed", "connect_timeout", "refused_limit", "backend_down", "drained",
-	"killed", "no_local_port", "no_descriptors",
+	"killed", "no_local_port", "no_descriptors", "queue_timeout", "queue_full",
 }
 
 // String returns the word used in logs and metrics.

@@ -48,6 +48,7 @@ func TestNamesMatchConstants(t *testing.T) {
 		l4.HalfCloseTimeout: "half_close_timeout", l4.NoBackend: "no_backend", l4.ConnectFailed: "connect_failed",
 		l4.ConnectTimeout: "connect_timeout", l4.RefusedLimit: "refused_limit", l4.BackendDown: "backend_down",
 		l4.Drained: "drained", l4.Killed: "killed", l4.NoLocalPort: "no_local_port", l4.NoDescriptors: "no_descriptors",
+		l4.QueueTimeout: "queue_timeout", l4.QueueFull: "queue_full",
 		l4.ConnectOK: "ok", l4.ConnectRefused: "refused", l4.ConnectUnreachable: "unreachable",
 		l4.ConnectTimedOut:    "timeout",
 		l4.ConnectNoLocalPort: "no_local_port", l4.ConnectNoDescriptors: "no_descriptors",

@@ -2,6 +2,7 @@ package balance
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/poise-lb/poise/l4"
 )
@@ -29,16 +30,24 @@ type Backend struct {
 	Stats Stats
 
 	// Set once.
-	id   BackendID
-	pool string
+	id    BackendID
+	owner *Pool
 
 	// Written by the pool under its mutex, read by anyone.
 	flags  atomic.Uint32
-	weight atomic.Uint32
+	weight atomic.Uint32 // the operator's, else the configured one
 	backup atomic.Bool
+	trial  atomic.Pointer[trial] // nil = not half-open
+
+	// Pool.mu guards the following.
+	configured int       // weight of the configuration
+	override   int       // weight of the operator; -1 = none
+	inUse      bool      // eligible and not half-open when the view was last built
+	usedSince  time.Time // when that began, while slow start lasts; else zero
+	ramp       int       // of rampSteps, how much of its share it has reached
 
 	// turn is the part of its period that a round robin still owes this backend
-	// before its next turn, in turnUnits; 0 = it never had one. Pool.mu guards it.
+	// before its next turn, in turnUnits; 0 = it never had one.
 	turn uint64
 
 	counters *counters // set once
@@ -53,8 +62,13 @@ type counters struct {
 	active atomic.Int64  // leases out
 	total  atomic.Uint64 // leases ever granted
 	limit  atomic.Int64  // MaxConnections; rarely written, always read with active
-	picked atomic.Uint64 // least-conn: higher = chosen more recently
-	_      [cacheLine - 4*8]byte
+	picked atomic.Uint64 // least-conn, fastest: higher = chosen more recently
+
+	// What flows have reported; see measure.go.
+	failing reading // flows that failed of late
+	smooth  reading // smoothed time to the first byte, µs
+	peak    reading // the same, but up at once
+	merit   reading // 1/64 to 1, unset = 1
 }
 
 // cacheLine is the unit of false sharing; 64 bytes on amd64, and on the arm64
@@ -68,7 +82,7 @@ func (b *Backend) ID() BackendID { return b.id }
 func (b *Backend) Name() string { return b.id.Name }
 
 // PoolName returns the name of the pool the backend belongs to.
-func (b *Backend) PoolName() string { return b.pool }
+func (b *Backend) PoolName() string { return b.owner.name }
 
 // Addr returns where the backend listens. It never changes.
 func (b *Backend) Addr() Address { return b.id.Addr }
@@ -83,7 +97,18 @@ func (b *Backend) Total() uint64 { return b.counters.total.Load() }
 // Flags returns the reasons, if any, why the backend gets no new flows.
 func (b *Backend) Flags() Flag { return Flag(b.flags.Load()) }
 
-// Weight returns the configured weight, 0 to 65535.
+// State returns the one word for the backend's state that status and metrics show:
+// that of its Flags, or "half-open" if it has none and gets trials only.
+func (b *Backend) State() string {
+	f := b.Flags()
+	if f == 0 && b.trial.Load() != nil {
+		return halfOpen
+	}
+	return f.State()
+}
+
+// Weight returns the weight, 0 to 65535: the operator's if there is one, else the
+// configured one.
 func (b *Backend) Weight() int { return int(b.weight.Load()) }
 
 // Backup reports whether the backend waits for all primaries to be ineligible.
@@ -92,7 +117,7 @@ func (b *Backend) Backup() bool { return b.backup.Load() }
 // MaxConnections returns how many leases may be out at once; 0 = no limit.
 func (b *Backend) MaxConnections() int { return int(b.counters.limit.Load()) }
 
-// load is what algorithms compare.
+// load is the leases out.
 func (c *counters) load() int64 { return c.active.Load() }
 
 // full reports whether MaxConnections leases are out.
@@ -118,26 +143,4 @@ func (c *counters) take() bool {
 			return true
 		}
 	}
-}
-
-// Lease is one unit of load on one backend. Its holder releases it once; it is
-// a plain value to be stored in one place and not copied after that, because a
-// copy would release the same unit again. The zero value holds nothing.
-type Lease struct {
-	backend *Backend
-	held    bool
-}
-
-// Backend returns the backend that was chosen, also after Release; nil for the
-// zero Lease.
-func (l Lease) Backend() *Backend { return l.backend }
-
-// Release gives the unit of load back. Only the first call does anything, and
-// it neither locks nor allocates; it is not safe for concurrent use.
-func (l *Lease) Release() {
-	if l == nil || !l.held {
-		return
-	}
-	l.held = false
-	l.backend.counters.active.Add(-1)
 }

@@ -51,7 +51,7 @@ func TestFlagWords(t *testing.T) {
 			t.Errorf("%#x: %q and %q, want %q", uint32(f), f.String(), f.State(), want)
 		}
 	}
-	if got := strings.Join(States(), " "); got != "up down ejected drain maint unresolved removed" {
+	if got := strings.Join(States(), " "); got != "up half-open down ejected drain maint unresolved removed" {
 		t.Errorf("the words: %s", got)
 	}
 	for f := range Removed << 1 {

@@ -2,9 +2,9 @@ package balance
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
+	"time"
 )
 
 // Every algorithm of the table keeps the same promises. Nothing here knows what
@@ -29,7 +29,7 @@ func TestEverySkipMask(t *testing.T) {
 					spec.Backends = append(spec.Backends, backendSpec(i, weight(i)))
 				}
 				p := New(spec, seeded(t))
-				pick := p.view.Load().picker.Pick
+				pick := p.view.Load().strategies[0].picker.Pick
 				members := p.Backends()
 				for mask := range 1 << n {
 					refused := func(b *Backend) bool {
@@ -273,8 +273,20 @@ func TestNothingIsAllocated(t *testing.T) {
 		for i := range limited.Backends {
 			limited.Backends[i].MaxConnections = 1
 		}
-		for name, spec := range map[string]Spec{"plain": plain, "masked": masked, "near the limit": limited} {
+		sticky, compared, slow := plain, plain, plain
+		sticky.Sticky = &Sticky{TTL: time.Hour, Size: 3}
+		compared.AB = &AB{A: algorithm, B: "random", Split: 0.5}
+		slow.SlowStart = time.Hour
+		for name, spec := range map[string]Spec{
+			"plain": plain, "masked": masked, "near the limit": limited,
+			"sticky": sticky, "compared": compared, "slow start and trials": slow,
+		} {
 			p := New(spec, nil)
+			if name == "slow start and trials" {
+				p.SetFlag(spec.Backends[0].id(), Down, true)
+				p.SetFlag(spec.Backends[0].id(), Down, false)
+				p.SetTrial(spec.Backends[1].id(), 1)
+			}
 			if name == "near the limit" {
 				for range 4 {
 					acquire(t, p, flow(1))
@@ -287,81 +299,13 @@ func TestNothingIsAllocated(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				lease.Report(i%100 != 0, time.Duration(i))
 				lease.Release()
 			})
+			p.Update(Spec{Algorithm: "first"}) // no slow start goes on
 			if allocations != 0 {
 				t.Errorf("%s: %v allocations", name, allocations)
 			}
 		}
 	})
-}
-
-func BenchmarkAcquire(b *testing.B) {
-	for _, algorithm := range algorithms() {
-		for _, n := range []int{2, 8, 64, 1024} {
-			p := New(poolSpec(algorithm, equal(n)...), nil)
-			f := flow(1)
-			b.Run(fmt.Sprintf("%s/%d", algorithm, n), func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					lease, err := p.Acquire(f, nil)
-					if err != nil {
-						b.Fatal(err)
-					}
-					lease.Release()
-				}
-			})
-		}
-	}
-}
-
-func BenchmarkAcquireBounded(b *testing.B) {
-	for _, n := range []int{8, 64, 1024} {
-		spec := poolSpec("maglev", equal(n)...)
-		spec.Hash.Bound = 1.25
-		p := New(spec, nil)
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			f := flow(1)
-			for b.Loop() {
-				lease, err := p.Acquire(f, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				lease.Release()
-			}
-		})
-	}
-}
-
-func BenchmarkAcquireParallel(b *testing.B) {
-	for _, algorithm := range algorithms() {
-		p := New(poolSpec(algorithm, equal(8)...), nil)
-		b.Run(algorithm, func(b *testing.B) {
-			b.RunParallel(func(pb *testing.PB) {
-				for i := 0; pb.Next(); i++ {
-					lease, err := p.Acquire(flow(i), nil)
-					if err != nil {
-						b.Error(err)
-						return
-					}
-					lease.Release()
-				}
-			})
-		})
-	}
-}
-
-// What a health check that changes its mind costs.
-func BenchmarkRebuild(b *testing.B) {
-	for _, algorithm := range algorithms() {
-		for _, n := range []int{8, 64, 1024} {
-			spec := poolSpec(algorithm, equal(n)...)
-			p := New(spec, nil)
-			b.Run(fmt.Sprintf("%s/%d", algorithm, n), func(b *testing.B) {
-				for i := 0; b.Loop(); i++ {
-					p.SetFlag(spec.Backends[0].id(), Down, i%2 == 0)
-				}
-			})
-		}
-	}
 }

@@ -24,16 +24,24 @@
 // lock. Load is a Lease: Acquire adds one, Release takes it away, and nothing
 // else counts.
 //
+// An algorithm sees neither half-open backends nor those in slow start: the lane
+// gives them a counted number, or a counted part, of the flows. Lease.Report tells
+// how a flow fared; the algorithms that look at latency and success live on it.
+// While every backend is at MaxConnections flows can Wait, first come, first
+// served.
+//
 // Once a change (SetFlag, Update) has returned, no lease is granted any more on
 // a backend it made ineligible, not even by an Acquire that was already under
 // way: a drained backend whose Active has been seen at 0 is finished.
 //
 // # Limits
 //
-// The package opens no sockets and starts no goroutines: it neither checks
-// backends nor resolves names nor queues clients; callers set flags and retry.
+// The package opens no sockets and keeps no goroutines: it neither checks backends
+// nor resolves names; callers set flags, retry, and time out those who wait. While
+// a slow start lasts a timer belongs to the pool, which needs no closing: an Update
+// without backends, or the end of the slow start, ends it.
 // Load is what this process knows of, so two balancers in front of the same
 // backends balance least-conn and p2c each by its own share. Acquire costs O(1)
-// for round-robin, random, p2c and maglev, and O(backends) for least-conn, for
-// first (as far as it must look) and for maglev with a bound.
+// for round-robin, random, p2c, ewma, adaptive and maglev, and O(backends) for
+// least-conn and fastest, for first (as far as it must look) and for maglev with a bound.
 package balance

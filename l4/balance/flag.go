@@ -50,5 +50,9 @@ func (f Flag) State() string {
 	return Flag(0).String()
 }
 
-// States lists every word State can return.
-func States() []string { return append([]string{Flag(0).String()}, flagNames[:]...) }
+// halfOpen is the state of a backend without a flag that gets trials only; see
+// SetTrial.
+const halfOpen = "half-open"
+
+// States lists every word Backend.State can return.
+func States() []string { return append([]string{Flag(0).String(), halfOpen}, flagNames[:]...) }

@@ -4,71 +4,10 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
-
-// model is a pool in the plainest possible terms: lists, searched.
-type model struct {
-	configured []*entry
-	leaving    []*entry
-}
-
-type entry struct {
-	spec    BackendSpec
-	backend *Backend // the real one
-	flags   Flag
-	leases  int64
-	granted uint64
-}
-
-func (m *model) find(list []*entry, id BackendID) *entry {
-	i := slices.IndexFunc(list, func(e *entry) bool { return e.spec.id() == id })
-	if i < 0 {
-		return nil
-	}
-	return list[i]
-}
-
-func (m *model) eligible() []*entry {
-	for _, backup := range []bool{false, true} {
-		var tier []*entry
-		for _, e := range m.configured {
-			if e.flags == 0 && e.spec.Weight > 0 && e.spec.Backup == backup {
-				tier = append(tier, e)
-			}
-		}
-		if tier != nil {
-			return tier
-		}
-	}
-	return nil
-}
-
-func (m *model) update(spec Spec) (removed []*entry) {
-	var next []*entry
-	for _, s := range spec.Backends {
-		e := m.find(m.configured, s.id())
-		if e == nil {
-			if e = m.find(m.leaving, s.id()); e == nil {
-				e = &entry{}
-			}
-			e.flags = s.Initial
-		}
-		e.spec = s
-		next = append(next, e)
-	}
-	for _, e := range m.configured {
-		if !slices.Contains(next, e) {
-			e.flags |= Removed
-			removed = append(removed, e)
-			m.leaving = append(m.leaving, e)
-		}
-	}
-	m.leaving = slices.DeleteFunc(m.leaving, func(e *entry) bool { return slices.Contains(next, e) || e.leases == 0 })
-	m.configured = next
-	return removed
-}
 
 // Random lives of a pool: whatever happens in whatever order, it does what the
 // model says.
@@ -78,12 +17,41 @@ func TestPoolAgainstModel(t *testing.T) {
 		spec := drawSpec(t)
 		p := New(spec, nil)
 		m.update(spec)
-		type held struct {
-			lease Lease
-			entry *entry
+		number := 0
+		var granted []int
+		take := func(t *rapid.T, lease Lease, skip func(*Backend) bool) {
+			b := lease.Backend()
+			list, panic := m.eligible()
+			e := m.find(list, b.ID())
+			switch {
+			case e == nil || e.backend != b:
+				t.Fatalf("%s is not eligible", b.Name())
+			case skip != nil && skip(b):
+				t.Fatalf("%s is refused", b.Name())
+			case !e.room(panic):
+				t.Fatalf("%s has no room", b.Name())
+			case (lease.Strategy() != "") != (m.spec.AB != nil):
+				t.Fatalf("strategy %q", lease.Strategy())
+			}
+			e.leases++
+			e.granted++
+			h := held{lease: lease, entry: e}
+			if e.halfOpen && !panic {
+				h.trial = e.trials
+				e.trialLeft--
+			}
+			m.held = append(m.held, h)
 		}
-		var leases []held
-		client := 0
+		release := func(t *rapid.T, i int) {
+			h := &m.held[i]
+			h.entry.leases--
+			if h.trial == h.entry.trials && h.trial > 0 && h.entry.halfOpen && !h.reported {
+				h.entry.trialLeft++
+			}
+			h.lease.Release()
+			h.lease.Release()
+			m.held = slices.Delete(m.held, i, i+1)
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"update": func(t *rapid.T) {
 				spec := drawSpec(t)
@@ -101,6 +69,9 @@ func TestPoolAgainstModel(t *testing.T) {
 			"flag": func(t *rapid.T) {
 				id := drawBackend(t).id()
 				f := Flag(rapid.Uint32Range(1, uint32(Removed)<<1-1).Draw(t, "flags"))
+				if rapid.Bool().Draw(t, "one of the usual") {
+					f = rapid.SampledFrom([]Flag{Down, Ejected}).Draw(t, "flag")
+				}
 				on := rapid.Bool().Draw(t, "on")
 				want := false
 				if e := m.find(m.configured, id); e != nil {
@@ -114,122 +85,123 @@ func TestPoolAgainstModel(t *testing.T) {
 					t.Fatalf("changed %v, want %v", got, want)
 				}
 			},
+			"weight": func(t *rapid.T) {
+				id, w := drawBackend(t).id(), rapid.SampledFrom([]int{-1, 0, 1, 7, maxWeight}).Draw(t, "operator")
+				want := false
+				if e := m.find(m.configured, id); e != nil {
+					old := e.weight()
+					e.override = w
+					want = e.weight() != old
+				}
+				if got := p.SetWeight(id, w); got != want {
+					t.Fatalf("changed %v, want %v", got, want)
+				}
+			},
+			"trial": func(t *rapid.T) {
+				id, n := drawBackend(t).id(), rapid.IntRange(-1, 2).Draw(t, "trials")
+				e := m.find(m.configured, id)
+				if e != nil {
+					e.halfOpen, e.trialLeft = n >= 0, max(n, 0)
+					e.trials++
+				}
+				if got := p.SetTrial(id, n); got != (e != nil) {
+					t.Fatalf("known %v", got)
+				}
+			},
+			"time": func(t *rapid.T) { // a step of the slow starts
+				p.mu.Lock()
+				for _, b := range p.backends {
+					if !b.usedSince.IsZero() {
+						b.usedSince = b.usedSince.Add(-time.Duration(rapid.IntRange(0, 30).Draw(t, "minutes")) * time.Minute)
+					}
+				}
+				p.mu.Unlock()
+				p.nextStep()
+			},
 			"acquire": func(t *rapid.T) {
-				client++
+				number++
 				var skip func(*Backend) bool
 				mask := rapid.SampledFrom([]uint64{0, 0, 0b101, 0b1010, 0xffff}).Draw(t, "mask")
 				if mask != 0 {
 					skip = func(b *Backend) bool { return mask&(1<<(b.Name()[1]-'0')) != 0 }
 				}
 				left, room := 0, 0
-				for _, e := range m.eligible() {
+				list, panic := m.eligible()
+				for _, e := range list {
 					if skip == nil || !skip(e.backend) {
 						left++
-						if e.spec.MaxConnections == 0 || e.leases < int64(e.spec.MaxConnections) {
+						if e.room(panic) {
 							room++
 						}
 					}
 				}
-				lease, err := p.Acquire(flow(client), skip)
+				lease, err := p.Acquire(flow(number%20), skip)
 				switch {
 				case left == 0:
 					if !errors.Is(err, ErrNoBackend) {
 						t.Fatalf("nobody left: %v", err)
 					}
-					return
-				case room == 0:
+				case room == 0 || len(m.waiting) > 0:
 					if !errors.Is(err, ErrBusy) {
-						t.Fatalf("no room left: %v", err)
+						t.Fatalf("no room left, %d waiting: %v", len(m.waiting), err)
 					}
-					return
 				case err != nil:
 					t.Fatalf("%d of %d have room: %v", room, left, err)
+				default:
+					take(t, lease, skip)
 				}
-				b := lease.Backend()
-				e := m.find(m.eligible(), b.ID())
-				if e == nil || e.backend != b {
-					t.Fatalf("%s is not eligible", b.Name())
-				}
-				if skip != nil && skip(b) {
-					t.Fatalf("%s is refused", b.Name())
-				}
-				e.leases++
-				e.granted++
-				if limit := int64(e.spec.MaxConnections); limit > 0 && b.Active() > limit {
-					t.Fatalf("%s has %d of %d", b.Name(), b.Active(), limit)
-				}
-				leases = append(leases, held{lease, e})
 			},
-			"release": func(t *rapid.T) {
-				if len(leases) == 0 {
+			"wait": func(t *rapid.T) {
+				number++
+				c := newClient(number, &granted)
+				m.waiting = append(m.waiting, c)
+				position, err := p.Wait(&c.Waiter)
+				if full := len(m.waiting) > m.spec.Queue.Size; full != errors.Is(err, ErrQueueFull) || !full && position != len(m.waiting) {
+					t.Fatalf("position %d, %v; %d waiting of %d", position, err, len(m.waiting)-1, m.spec.Queue.Size)
+				}
+				if err != nil {
+					m.waiting = m.waiting[:len(m.waiting)-1]
+				}
+			},
+			"leave": func(t *rapid.T) {
+				if len(m.waiting) == 0 {
+					t.Skip("nobody waits")
+				}
+				i := rapid.IntRange(0, len(m.waiting)-1).Draw(t, "who")
+				if !p.Cancel(&m.waiting[i].Waiter) {
+					t.Fatal("too late to cancel")
+				}
+				m.waiting = slices.Delete(m.waiting, i, i+1)
+			},
+			"report": func(t *rapid.T) {
+				if len(m.held) == 0 {
 					t.Skip("nothing held")
 				}
-				i := rapid.IntRange(0, len(leases)-1).Draw(t, "which")
-				leases[i].lease.Release()
-				leases[i].lease.Release()
-				leases[i].entry.leases--
-				leases = slices.Delete(leases, i, i+1)
+				h := &m.held[rapid.IntRange(0, len(m.held)-1).Draw(t, "which")]
+				h.lease.Report(rapid.Bool().Draw(t, "ok"), time.Duration(rapid.IntRange(0, 1e9).Draw(t, "latency")))
+				h.reported = true
 			},
-			"": func(t *rapid.T) { m.check(t, p) },
+			"release": func(t *rapid.T) {
+				if len(m.held) == 0 {
+					t.Skip("nothing held")
+				}
+				release(t, rapid.IntRange(0, len(m.held)-1).Draw(t, "which"))
+			},
+			"": func(t *rapid.T) {
+				m.settle(t, p, &granted, take)
+				m.check(t, p)
+			},
 		})
-		for i := range leases {
-			leases[i].lease.Release()
-			leases[i].entry.leases--
+		for len(m.held) > 0 {
+			release(t, 0)
+			m.settle(t, p, &granted, take)
 		}
+		p.Update(Spec{Algorithm: "random"}) // nobody is left to wait for
+		m.update(Spec{Algorithm: "random"})
+		m.settle(t, p, &granted, take)
 		m.check(t, p)
-		if p.Active() != 0 || len(p.Leaving()) != 0 {
-			t.Fatalf("at the end: %d active, leaving %v", p.Active(), names(p.Leaving()))
+		if p.Active() != 0 || len(p.Leaving()) != 0 || p.Waiting() != 0 || len(m.waiting) != 0 {
+			t.Fatalf("at the end: %d active, leaving %v, %d waiting", p.Active(), names(p.Leaving()), p.Waiting())
 		}
 	})
-}
-
-// check compares all that can be seen, and learns the identity of new backends.
-func (m *model) check(t *rapid.T, p *Pool) {
-	m.leaving = slices.DeleteFunc(m.leaving, func(e *entry) bool { return e.leases == 0 })
-	active := int64(0)
-	for list, entries := range [][]*entry{m.configured, m.leaving} {
-		backends := [][]*Backend{p.Backends(), p.Leaving()}[list]
-		if len(backends) != len(entries) {
-			t.Fatalf("%d backends in list %d, want %d", len(backends), list, len(entries))
-		}
-		for i, e := range entries {
-			b := backends[i]
-			if e.backend == nil {
-				e.backend = b
-			}
-			if b != e.backend || b.ID() != e.spec.id() {
-				t.Fatalf("%s at %d of list %d, want %s", b.Name(), i, list, e.spec.Name)
-			}
-			if b.Flags() != e.flags || b.Weight() != e.spec.Weight || b.Backup() != e.spec.Backup || b.MaxConnections() != e.spec.MaxConnections {
-				t.Fatalf("%s: flags %v, weight %d, backup %v, limit %d; want %v, %+v", b.Name(), b.Flags(), b.Weight(), b.Backup(), b.MaxConnections(), e.flags, e.spec)
-			}
-			if b.Active() != e.leases || b.Total() != e.granted {
-				t.Fatalf("%s: active %d of %d, want %d of %d", b.Name(), b.Active(), b.Total(), e.leases, e.granted)
-			}
-			active += e.leases
-		}
-	}
-	if p.Active() != active || p.Eligible() != len(m.eligible()) {
-		t.Fatalf("%d active, %d eligible; want %d, %d", p.Active(), p.Eligible(), active, len(m.eligible()))
-	}
-	if s := p.Snapshot(); s.Active != active || len(s.Backends) != len(m.configured)+len(m.leaving) {
-		t.Fatalf("snapshot %+v", s)
-	}
-}
-
-func drawSpec(t *rapid.T) Spec {
-	spec := Spec{Name: "pool", Algorithm: rapid.SampledFrom(algorithms()).Draw(t, "algorithm")}
-	spec.Backends = rapid.SliceOfNDistinct(rapid.Custom(drawBackend), 0, 6, BackendSpec.id).Draw(t, "backends")
-	if rapid.Bool().Draw(t, "bounded") {
-		spec.Hash.Bound = 1.25
-	}
-	return spec
-}
-
-func drawBackend(t *rapid.T) BackendSpec {
-	s := backendSpec(rapid.IntRange(0, 5).Draw(t, "number"), rapid.SampledFrom([]int{0, 1, 1, 100, maxWeight}).Draw(t, "weight"))
-	s.Backup = rapid.IntRange(0, 3).Draw(t, "backup") == 0
-	s.MaxConnections = rapid.SampledFrom([]int{0, 1, 2}).Draw(t, "limit")
-	s.Initial = rapid.SampledFrom([]Flag{0, 0, 0, Down}).Draw(t, "initial")
-	return s
 }

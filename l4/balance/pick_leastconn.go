@@ -3,7 +3,7 @@ package balance
 import "github.com/poise-lb/poise/l4"
 
 // leastConn chooses the member that would have the lowest load per weight with
-// the new flow on it. Equal ones take turns: the one chosen longest ago goes
+// the new flow on it; flows that failed of late count as load, see burden. Equal ones take turns: the one chosen longest ago goes
 // first, so that idle pools and short flows spread evenly instead of falling on
 // whoever is listed first. That memory is in the backends and survives rebuilds.
 //
@@ -12,7 +12,8 @@ import "github.com/poise-lb/poise/l4"
 type leastConn struct {
 	members    []Member
 	candidates []candidate // what a scan reads of members, close together
-	start      int         // where it begins: random, for backends never chosen yet
+	clock      *clock
+	start      int // where it begins: random, for backends never chosen yet
 }
 
 type candidate struct {
@@ -21,7 +22,7 @@ type candidate struct {
 }
 
 func newLeastConn(b Build) Picker {
-	p := &leastConn{members: b.Members, candidates: make([]candidate, len(b.Members))}
+	p := &leastConn{members: b.Members, candidates: make([]candidate, len(b.Members)), clock: b.clock}
 	for i, m := range b.Members {
 		p.candidates[i] = candidate{m.counters, uint64(m.Weight)}
 	}
@@ -39,6 +40,7 @@ func (p *leastConn) Pick(_ l4.Flow, skip func(*Backend) bool) *Backend {
 		return nil
 	}
 	p.candidates[s.best].picked.Store(s.latest + 1)
+	p.clock.sometimes(s.latest)
 	return p.members[s.best].Backend
 }
 
@@ -54,7 +56,7 @@ type leastScan struct {
 func (p *leastConn) scan(s *leastScan, from, to int, skip func(*Backend) bool) {
 	for i := from; i < to; i++ {
 		c := &p.candidates[i]
-		load, picked := uint64(c.load()+1), c.picked.Load()
+		load, picked := uint64(c.burden(p.clock)+1), c.picked.Load()
 		s.latest = max(s.latest, picked)
 		if s.best >= 0 {
 			// load/weight compared without dividing.

@@ -15,37 +15,47 @@ type p2c struct {
 	members []Member
 	lottery lottery
 	rand    func() uint64
+	clock   *clock
 }
 
 func newP2C(b Build) Picker {
-	return &p2c{b.Members, newLottery(b.Members), b.Rand}
+	return &p2c{b.Members, newLottery(b.Members), b.Rand, b.clock}
 }
 
 func (p *p2c) Pick(_ l4.Flow, skip func(*Backend) bool) *Backend {
-	switch len(p.members) {
-	case 0:
-		return nil
-	case 1:
-		if b := p.members[0].Backend; skip == nil || !skip(b) {
-			return b
-		}
-		return nil
-	}
-	first, second := p.two()
-	if skip != nil && (skip(first.Backend) || skip(second.Backend)) {
-		first, second = race(p.members, nil, skip, p.rand)
-	}
-	if second.Backend != nil && lighter(second, first) {
+	first, second := p.pair(skip)
+	if second.Backend != nil && p.lighter(second, first) {
 		return second.Backend
 	}
 	return first.Backend
+}
+
+// pair draws two distinct members that skip does not refuse, by weight. Either is
+// the zero Member if too few are left.
+func (p *p2c) pair(skip func(*Backend) bool) (first, second Member) {
+	switch len(p.members) {
+	case 0:
+		return
+	case 1:
+		if skip == nil || !skip(p.members[0].Backend) {
+			first = p.members[0]
+		}
+		return
+	}
+	first, second = p.two()
+	if skip != nil && (skip(first.Backend) || skip(second.Backend)) {
+		first, second = race(p.members, nil, skip, p.rand)
+	}
+	return first, second
 }
 
 // two draws two distinct members. The second draw is one from all the others:
 // drawing it from all and moving on to the neighbour when it hits the first would
 // favour neighbours.
 func (p *p2c) two() (first, second Member) {
-	i := p.lottery.draw(p.rand())
+	r := p.rand()
+	p.clock.sometimes(r)
+	i := p.lottery.draw(r)
 	first = p.members[i]
 	if p.lottery.slots == nil {
 		j, _ := bits.Mul64(p.rand(), p.lottery.n-1)
@@ -68,6 +78,6 @@ func (p *p2c) two() (first, second Member) {
 
 // lighter reports whether a, with a new flow on it, would carry less per weight
 // than b.
-func lighter(a, b Member) bool {
-	return uint64(a.counters.load()+1)*uint64(b.Weight) < uint64(b.counters.load()+1)*uint64(a.Weight)
+func (p *p2c) lighter(a, b Member) bool {
+	return uint64(a.counters.burden(p.clock)+1)*uint64(b.Weight) < uint64(b.counters.burden(p.clock)+1)*uint64(a.Weight)
 }

@@ -13,7 +13,7 @@ func TestP2CDrawsExhaustively(t *testing.T) {
 	for n := 2; n <= 9; n++ {
 		var numbers []uint64
 		members := membersOf(equal(n)...)
-		p := newP2C(Build{Members: members, Rand: func() uint64 {
+		p := newP2C(Build{Members: members, clock: new(clock), Rand: func() uint64 {
 			r := numbers[0]
 			numbers = numbers[1:]
 			return r
@@ -50,7 +50,7 @@ func TestP2CDrawsAreWeighted(t *testing.T) {
 	for _, weights := range [][]int{{3, 1}, {100, 100, 100, 100}, {5, 1, 1}, {1, 2, 3, 4}, {200, 1, 2, 1}} {
 		t.Run(fmt.Sprint(weights), func(t *testing.T) {
 			members := membersOf(weights...)
-			p := newP2C(Build{Members: members, Rand: seeded(t)}).(*p2c)
+			p := newP2C(Build{Members: members, clock: new(clock), Rand: seeded(t)}).(*p2c)
 			counts := map[string]int{}
 			for range 100_000 {
 				first, second := p.two()

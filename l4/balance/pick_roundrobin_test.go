@@ -203,7 +203,7 @@ func TestRoundRobinIsExactUnderConcurrency(t *testing.T) {
 func TestRoundRobinIsSmooth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := rapid.SliceOfN(rapid.IntRange(1, 40), 1, 6).Draw(t, "weights")
-		p := New(poolSpec("round-robin", weights...), nil).view.Load().picker.(*roundRobin)
+		p := New(poolSpec("round-robin", weights...), nil).view.Load().strategies[0].picker.(*roundRobin)
 		n := len(p.cycle)
 		from := rapid.IntRange(0, n-1).Draw(t, "from")
 		length := rapid.IntRange(1, n).Draw(t, "length")

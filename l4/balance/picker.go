@@ -24,11 +24,19 @@ type Build struct {
 	Hash     HashSpec
 	Rand     func() uint64 // uniform over all 64 bits; safe for concurrent use
 	Previous Picker        // the one being replaced, nil at first: a place to continue from
+
+	clock   *clock   // the pool's
+	typical *reading // latency over the whole pool, in µs
 }
 
 // NewPicker builds a picker. It runs under the pool's mutex, once per change of
 // the eligible set, never on the data path.
 type NewPicker func(Build) Picker
+
+// byHash are the algorithms whose choice belongs to the flow and not to the
+// moment. A backend in slow start gets its part of the flows from them as a
+// smaller weight, the same clients each time; from all others see lane.
+var byHash = map[string]bool{"maglev": true}
 
 // Algorithms is the whole list, by the name used in configuration.
 var Algorithms = map[string]NewPicker{
@@ -38,4 +46,7 @@ var Algorithms = map[string]NewPicker{
 	"p2c":         newP2C,
 	"maglev":      newMaglev,
 	"first":       newFirst,
+	"fastest":     newFastest,
+	"ewma":        newEWMA,
+	"adaptive":    newAdaptive,
 }

@@ -1,20 +1,12 @@
 package balance
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"github.com/poise-lb/poise/l4"
-)
-
-// Why Acquire grants no lease. Neither is worth waiting for in a loop.
-var (
-	ErrNoBackend = errors.New("no eligible backend")
-	ErrBusy      = errors.New("every eligible backend is at max_connections")
+	"time"
 )
 
 // Pool is a set of backends and the algorithm that chooses among them. All
@@ -26,22 +18,21 @@ type Pool struct {
 
 	// mu guards the following, every flag, weight and limit of a backend, and
 	// the order in which views are published.
-	mu       sync.Mutex
-	spec     Spec
-	backends []*Backend // configured, in that order
-	leaving  []*Backend // removed, perhaps still with leases
+	mu        sync.Mutex
+	spec      Spec
+	backends  []*Backend // configured, in that order
+	leaving   []*Backend // removed, perhaps still with leases
+	populated bool       // has had backends
+	sticky    *stickyTable
+	step      *time.Timer // the next step of a slow start; nil = nobody is in one
 
-	view atomic.Pointer[view] // written by rebuildLocked only
-}
-
-// view is what the data path sees. It is immutable.
-type view struct {
-	algorithm string
-	hash      HashSpec
-	members   []Member // eligible, of the tier in use
-	picker    Picker   // built from exactly the above
-	backends  []*Backend
-	leaving   []*Backend
+	view     atomic.Pointer[view] // written by rebuildLocked only
+	queue    queue
+	budget   atomic.Pointer[budgetTerm]
+	denied   atomic.Uint64 // retries it did not allow
+	compared [2]compared
+	typical  reading // latency over all backends, µs
+	clock    clock
 }
 
 // New makes a pool. rnd is the source of all its random choices and must be safe
@@ -51,24 +42,30 @@ func New(spec Spec, rnd func() uint64) *Pool {
 	if rnd == nil {
 		rnd = rand.Uint64
 	}
-	p := &Pool{name: spec.Name, rand: rnd}
+	now := time.Now()
+	p := &Pool{name: spec.Name, rand: rnd, clock: clock{start: now}}
+	p.budget.Store(&budgetTerm{start: now})
 	p.Update(spec)
 	return p
 }
 
-// Update makes the pool what spec says; the name stays. Backends whose ID is in
-// both keep their flags, counters and leases. Those that are gone get the flag
+// Update makes the pool what spec says; the name, the table of sticky sources and
+// those who wait in the queue stay. Backends whose ID is in
+// both keep their flags, counters, leases and the operator's weight. Those that are gone get the flag
 // Removed and are returned; they are in Leaving until their last lease is
 // released, and one that is configured again before that comes back with its
 // counters and its Initial flags. Within spec the IDs must differ; of equal ones
 // the first counts.
 func (p *Pool) Update(spec Spec) (removed []*Backend) {
-	if Algorithms[spec.Algorithm] == nil {
-		panic(fmt.Sprintf("balance: pool %q: no algorithm %q", spec.Name, spec.Algorithm))
+	for _, algorithm := range spec.algorithms() {
+		if Algorithms[algorithm] == nil {
+			panic(fmt.Sprintf("balance: pool %q: no algorithm %q", spec.Name, algorithm))
+		}
 	}
 	spec.Name = p.name
-	spec.Backends = slices.Clone(spec.Backends)
+	spec = spec.clone()
 
+	defer p.serve()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := make(map[BackendID]*Backend, len(p.backends)+len(p.leaving))
@@ -87,7 +84,7 @@ func (p *Pool) Update(spec Spec) (removed []*Backend) {
 			if len(fresh) == 0 {
 				fresh = make([]counters, len(spec.Backends)-i)
 			}
-			b = &Backend{id: s.id(), pool: p.name, counters: &fresh[0]}
+			b = &Backend{id: s.id(), owner: p, counters: &fresh[0], override: -1}
 			fresh = fresh[1:]
 			b.flags.Store(uint32(Removed)) // it comes back from nowhere
 			known[s.id()] = b
@@ -97,21 +94,33 @@ func (p *Pool) Update(spec Spec) (removed []*Backend) {
 		}
 		seen[b] = true
 		next = append(next, b)
-		b.weight.Store(uint32(min(max(s.Weight, 0), maxWeight)))
+		b.configured = min(max(s.Weight, 0), maxWeight)
 		b.backup.Store(s.Backup)
 		b.counters.limit.Store(int64(s.MaxConnections))
 		if b.Flags()&Removed != 0 {
 			b.flags.Store(uint32(s.Initial &^ Removed))
+			b.trial.Store(nil)
+			b.override = -1
 		}
+		b.weightLocked()
 	}
 	for _, b := range p.backends {
 		if !seen[b] {
 			b.flags.Or(uint32(Removed))
+			b.inUse = false
 			removed = append(removed, b)
 		}
 	}
 	p.leaving = slices.DeleteFunc(append(p.leaving, removed...), func(b *Backend) bool { return seen[b] })
 	p.spec, p.backends = spec, next
+	switch s := spec.Sticky; {
+	case s == nil:
+		p.sticky = nil
+	case p.sticky == nil:
+		p.sticky = newStickyTable(s.Size)
+	default:
+		p.sticky = p.sticky.resized(s.Size)
+	}
 	p.rebuildLocked()
 	p.pruneLocked()
 	return removed
@@ -121,63 +130,73 @@ func (p *Pool) Update(spec Spec) (removed []*Backend) {
 // anything changed. It does nothing for an unknown ID, and nothing to Removed,
 // which is Update's.
 func (p *Pool) SetFlag(id BackendID, f Flag, on bool) (changed bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.backends, func(b *Backend) bool { return b.id == id })
-	if i < 0 {
-		return false
-	}
-	b := p.backends[i]
-	old := b.Flags()
-	now := old &^ (f &^ Removed)
-	if on {
-		now = old | f&^Removed
-	}
-	if now == old {
-		return false
-	}
-	b.flags.Store(uint32(now))
-	p.rebuildLocked()
-	return true
-}
-
-// rebuildLocked is the one place that decides who is eligible and with which
-// weight; it publishes the result. p.mu is held.
-func (p *Pool) rebuildLocked() {
-	v := &view{
-		algorithm: p.spec.Algorithm,
-		hash:      p.spec.Hash,
-		members:   p.eligibleLocked(false),
-		backends:  p.backends,
-		leaving:   slices.Clone(p.leaving),
-	}
-	if len(v.members) == 0 {
-		v.members = p.eligibleLocked(true)
-	}
-	old := p.view.Load()
-	switch {
-	case old == nil:
-		v.picker = p.pickerLocked(v, nil)
-	case old.algorithm == v.algorithm && old.hash == v.hash && slices.Equal(old.members, v.members):
-		v.picker = old.picker // nothing it was built from changed, and it keeps its place
-	default:
-		v.picker = p.pickerLocked(v, old.picker)
-	}
-	p.view.Store(v)
-}
-
-func (p *Pool) pickerLocked(v *view, previous Picker) Picker {
-	return Algorithms[v.algorithm](Build{Members: v.members, Hash: v.hash, Rand: p.rand, Previous: previous})
-}
-
-// eligibleLocked lists one tier. p.mu is held.
-func (p *Pool) eligibleLocked(backup bool) (members []Member) {
-	for _, b := range p.backends {
-		if w := b.Weight(); w > 0 && b.Flags() == 0 && b.Backup() == backup {
-			members = append(members, Member{b, uint16(w)})
+	return p.change(id, func(b *Backend) bool {
+		old := b.Flags()
+		now := old &^ (f &^ Removed)
+		if on {
+			now = old | f&^Removed
 		}
+		b.flags.Store(uint32(now))
+		return now != old
+	})
+}
+
+// SetWeight gives one configured backend the operator's weight, 0 to 65535, in
+// place of the configured one, which -1 restores. It holds through Updates for as
+// long as the backend is configured. It reports whether anything changed.
+func (p *Pool) SetWeight(id BackendID, w int) (changed bool) {
+	return p.change(id, func(b *Backend) bool {
+		old := b.Weight()
+		b.override = min(max(w, -1), maxWeight)
+		b.weightLocked()
+		return b.Weight() != old
+	})
+}
+
+// SetTrial makes one configured backend half-open: as long as no flag keeps it
+// out, it gets at most n more leases, each at the next occasion; -1 ends that and
+// it is a member like any other. Its writer is the outlier detector, which calls
+// it before it clears Ejected. A trial that is released without a Report is given
+// back. It reports whether the backend is configured.
+func (p *Pool) SetTrial(id BackendID, n int) (known bool) {
+	p.change(id, func(b *Backend) bool {
+		known = true
+		if n < 0 {
+			return b.trial.Swap(nil) != nil
+		}
+		t := new(trial)
+		t.left.Store(int64(n))
+		b.trial.Store(t)
+		return true
+	})
+	return known
+}
+
+// change applies f to one configured backend and publishes what came of it, if f
+// reports that something did.
+func (p *Pool) change(id BackendID, f func(*Backend) bool) (changed bool) {
+	p.mu.Lock()
+	if i := slices.IndexFunc(p.backends, func(b *Backend) bool { return b.id == id }); i >= 0 {
+		changed = f(p.backends[i])
 	}
-	return members
+	if changed {
+		p.rebuildLocked()
+	}
+	p.mu.Unlock()
+	if changed {
+		p.serve()
+	}
+	return changed
+}
+
+// weightLocked makes the weight what configuration and operator say. The pool's mu
+// is held.
+func (b *Backend) weightLocked() {
+	w := b.configured
+	if b.override >= 0 {
+		w = b.override
+	}
+	b.weight.Store(uint32(w))
 }
 
 // pruneLocked forgets removed backends without leases. A lease can no longer be
@@ -187,76 +206,6 @@ func (p *Pool) pruneLocked() {
 	p.leaving = slices.DeleteFunc(p.leaving, func(b *Backend) bool { return b.Active() == 0 })
 }
 
-// Acquire chooses a backend for f and adds one unit of load to it. A nil skip
-// refuses nobody; then the call allocates nothing. Otherwise backends that skip
-// refuses are left out: those already tried, usually.
-//
-// The error is ErrNoBackend if nobody is eligible or skip refuses all who are,
-// and ErrBusy if all that are left are at MaxConnections.
-func (p *Pool) Acquire(f l4.Flow, skip func(*Backend) bool) (Lease, error) {
-	for {
-		v := p.view.Load()
-		b := v.picker.Pick(f, skip)
-		if b == nil {
-			return Lease{}, ErrNoBackend
-		}
-		if !b.counters.take() {
-			if b = v.takeAny(f, skip); b == nil {
-				return Lease{}, v.whyNone(skip)
-			}
-		}
-		if p.view.Load() == v || p.confirm(b) {
-			b.counters.total.Add(1)
-			return Lease{b, true}, nil
-		}
-	}
-}
-
-// takeAny picks again, leaving out full backends, until it gets a lease; nil if
-// it cannot. With a nil skip it allocates nothing either: a pool that lives near
-// its limits is a normal pool.
-func (v *view) takeAny(f l4.Flow, skip func(*Backend) bool) *Backend {
-	refuse := full
-	if skip != nil {
-		refuse = func(b *Backend) bool { return full(b) || skip(b) }
-	}
-	for {
-		b := v.picker.Pick(f, refuse)
-		if b == nil || b.counters.take() {
-			return b
-		}
-	}
-}
-
-func full(b *Backend) bool { return b.counters.full() }
-
-// whyNone tells "all refused" from "all full".
-func (v *view) whyNone(skip func(*Backend) bool) error {
-	for _, m := range v.members {
-		if skip == nil || !skip(m.Backend) {
-			return ErrBusy
-		}
-	}
-	return ErrNoBackend
-}
-
-// confirm decides whether load just taken on b stands although the view changed
-// meanwhile: it does if b is still a member, else it is undone. Taking first and
-// looking afterwards is what lets a writer that published a view without b rely
-// on b.Active.
-func (p *Pool) confirm(b *Backend) bool {
-	for {
-		v := p.view.Load()
-		if !slices.ContainsFunc(v.members, func(m Member) bool { return m.Backend == b }) {
-			b.counters.active.Add(-1)
-			return false
-		}
-		if p.view.Load() == v {
-			return true
-		}
-	}
-}
-
 // Name returns the pool's name.
 func (p *Pool) Name() string { return p.name }
 
@@ -264,9 +213,7 @@ func (p *Pool) Name() string { return p.name }
 func (p *Pool) Spec() Spec {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	spec := p.spec
-	spec.Backends = slices.Clone(spec.Backends)
-	return spec
+	return p.spec.clone()
 }
 
 // Backends returns the configured backends in configured order.
@@ -296,3 +243,14 @@ func (p *Pool) Active() (n int64) {
 	}
 	return n
 }
+
+// Panicking reports whether so few backends are healthy that the verdicts on all
+// are disregarded. It takes no lock, and changes only within Update, SetFlag,
+// SetWeight and SetTrial.
+func (p *Pool) Panicking() bool { return p.view.Load().panic }
+
+// OnBackup reports whether the backup tier is in use. It takes no lock, and
+// changes only within Update, SetFlag, SetWeight and SetTrial: a caller that finds
+// it false after such a call, and had found it true before, may move the flows of
+// backups back to the primaries.
+func (p *Pool) OnBackup() bool { return p.view.Load().backup }

@@ -165,17 +165,17 @@ func TestSetFlag(t *testing.T) {
 func TestPickerIsKept(t *testing.T) {
 	spec := poolSpec("maglev", 100, 100, 0)
 	p := New(spec, nil)
-	before := p.view.Load().picker
+	before := p.view.Load().strategies[0].picker
 	p.Update(spec)
 	spec.Backends[0].MaxConnections = 7
 	p.Update(spec)
 	p.SetFlag(spec.Backends[2].id(), Down, true)
-	if p.view.Load().picker != before {
+	if p.view.Load().strategies[0].picker != before {
 		t.Error("the picker was built again")
 	}
 	spec.Hash.Mask4 = 24
 	p.Update(spec)
-	if p.view.Load().picker == before {
+	if p.view.Load().strategies[0].picker == before {
 		t.Error("the hash changed, the picker did not")
 	}
 }
@@ -203,11 +203,11 @@ func TestSnapshot(t *testing.T) {
 	second := acquire(t, p, flow(1))
 	second.Release()
 	want := Snapshot{
-		Name: "pool", Algorithm: "first", Eligible: 1, Active: 1,
+		Name: "pool", Algorithm: "first", Eligible: 1, Active: 1, Backup: true,
 		Backends: []BackendSnapshot{
-			{Name: "b1", Addr: spec.Backends[1].Addr, State: "up", Weight: 100, Backup: true, MaxConnections: 3, Total: 1},
-			{Name: "b2", Addr: spec.Backends[2].Addr, Flags: Down | Maint, State: "maint"},
-			{Name: "b0", Addr: spec.Backends[0].Addr, Flags: Removed, State: "removed", Weight: 100, Active: 1, Total: 1},
+			{Name: "b1", Addr: spec.Backends[1].Addr, State: "up", Weight: 100, Configured: 100, Share: 100, Trials: -1, Backup: true, MaxConnections: 3, Total: 1},
+			{Name: "b2", Addr: spec.Backends[2].Addr, Flags: Down | Maint, State: "maint", Share: 100, Trials: -1},
+			{Name: "b0", Addr: spec.Backends[0].Addr, Flags: Removed, State: "removed", Weight: 100, Configured: 100, Share: 100, Trials: -1, Active: 1, Total: 1},
 		},
 	}
 	same := cmp.Comparer(func(a, b Address) bool { return a == b })

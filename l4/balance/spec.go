@@ -1,11 +1,53 @@
 package balance
 
+import (
+	"slices"
+	"time"
+)
+
 // Spec describes a pool. The zero value of every optional field is its default.
 type Spec struct {
 	Name      string
 	Algorithm string   // a key of Algorithms
 	Hash      HashSpec // maglev only
 	Backends  []BackendSpec
+
+	// SlowStart is how long a backend that is new, or eligible again, takes to
+	// reach its full share of the flows; 0 = it has it at once.
+	SlowStart time.Duration
+	// Panic is the percentage, 0 to 100, of healthy backends under which the
+	// verdicts Down and Ejected are disregarded; 0 = never.
+	Panic  int
+	Queue  Queue
+	Retry  RetryBudget
+	AB     *AB     // instead of Algorithm; nil = nothing is compared
+	Sticky *Sticky // nil = off
+}
+
+// Queue lets flows wait when every eligible backend is at MaxConnections.
+type Queue struct {
+	Size    int           // how many may wait; 0 = none
+	Timeout time.Duration // how long each may; for whoever waits, the pool does not look at it
+}
+
+// RetryBudget bounds the retries of a pool so that a failing one is not stormed.
+// The zero value is no bound.
+type RetryBudget struct {
+	Percent int // of the new flows of the last ten seconds
+	Floor   int // a second, whatever the flows
+}
+
+// AB compares two algorithms on live traffic: each flow gets one of them.
+type AB struct {
+	A, B  string  // keys of Algorithms
+	Split float64 // the part of the flows that A gets, 0 to 1
+}
+
+// Sticky keeps the flows of one source address on one backend, whatever the
+// algorithm, for as long as that is eligible.
+type Sticky struct {
+	TTL  time.Duration // since the source's latest flow
+	Size int           // sources remembered; beyond, those not seen for longest are forgotten
 }
 
 // BackendSpec describes one backend of a pool. Name and Addr together are its
@@ -36,3 +78,25 @@ type HashSpec struct {
 const maxWeight = 1<<16 - 1
 
 func (s BackendSpec) id() BackendID { return BackendID{s.Name, s.Addr} }
+
+// algorithms lists what the spec names.
+func (s Spec) algorithms() []string {
+	if s.AB != nil {
+		return []string{s.AB.A, s.AB.B}
+	}
+	return []string{s.Algorithm}
+}
+
+// clone returns a copy that shares nothing.
+func (s Spec) clone() Spec {
+	s.Backends = slices.Clone(s.Backends)
+	if s.AB != nil {
+		ab := *s.AB
+		s.AB = &ab
+	}
+	if s.Sticky != nil {
+		sticky := *s.Sticky
+		s.Sticky = &sticky
+	}
+	return s
+}

@@ -28,8 +28,12 @@ func seeded(tb testing.TB) func() uint64 {
 		seed = n
 	}
 	tb.Logf("POISE_TEST_SEED=%d", seed)
+	return locked(rand.NewPCG(seed, 0))
+}
+
+// locked makes a random source safe for concurrent use.
+func locked(source rand.Source) func() uint64 {
 	var mu sync.Mutex
-	source := rand.NewPCG(seed, 0)
 	return func() uint64 {
 		mu.Lock()
 		defer mu.Unlock()
@@ -88,9 +92,9 @@ func touch(tb testing.TB, p *Pool, f l4.Flow) string {
 // picker returns the pool's current picker as its own type.
 func picker[T Picker](tb testing.TB, p *Pool) T {
 	tb.Helper()
-	own, ok := p.view.Load().picker.(T)
+	own, ok := p.view.Load().strategies[0].picker.(T)
 	if !ok {
-		tb.Fatalf("the picker is a %T", p.view.Load().picker)
+		tb.Fatalf("the picker is a %T", p.view.Load().strategies[0].picker)
 	}
 	return own
 }

@@ -12,7 +12,7 @@ import (
 
 // A conn is one client connection and the one to its backend, owned by a loop
 // from accept to the Session it leaves behind. It reads top to bottom as the
-// life of a connection: begin, connect, connected, (relay.go), finish.
+// life of a connection: begin, connect, (queue.go), connected, (relay.go), finish.
 type conn struct {
 	worker     *worker
 	route      *route
@@ -30,6 +30,10 @@ type conn struct {
 	connecting time.Duration // how long the successful connect took
 	firstByte  time.Duration // from then until the backend's first byte
 
+	place    *place // in the pool's queue; only in phase queued
+	strategy string // see l4.Session
+	queuePos int32
+
 	client, backend side
 
 	phase   phase
@@ -46,6 +50,7 @@ const (
 	closed     phase = iota
 	connecting       // a handshake with a backend is under way
 	waiting          // for a place in the queue of a unix-socket backend
+	queued           // for a backend with room, in the pool's own queue
 	relaying
 	resetting // one side is gone; the other is owed some bytes and then a reset
 )
@@ -102,38 +107,47 @@ func (c *conn) connect() {
 			c.noneLeft(err)
 			return
 		}
-		c.lease = lease
-		if len(c.tried) > 0 {
-			c.retries++
-			c.route.service.Stats.Retries.Add(1)
-		}
-		if c.waited == l4.Unreached {
-			c.waited = c.worker.loop.Now() - c.start
-		}
-		c.attempt = c.worker.loop.Now()
-		if c.dial() {
-			return
-		}
-		if !c.attemptFailed() {
+		if c.try(lease) {
 			return
 		}
 	}
 }
 
+// try connects to the leased backend. It reports false when that failed at once
+// and another one is to be tried.
+func (c *conn) try(lease balance.Lease) bool {
+	c.lease, c.strategy = lease, lease.Strategy()
+	if len(c.tried) > 0 {
+		c.retries++
+		c.route.service.Stats.Retries.Add(1)
+	}
+	c.attempt = c.worker.loop.Now()
+	if c.waited == l4.Unreached {
+		c.waited = c.attempt - c.start
+	}
+	return c.dial() || !c.attemptFailed()
+}
+
 func (c *conn) wasTried(b *balance.Backend) bool { return slices.Contains(c.tried, b) }
 
-// noneLeft ends a connection for which Acquire had no backend.
+// noneLeft queues a connection for which Acquire had no backend, or ends it.
 func (c *conn) noneLeft(err error) {
+	if err == balance.ErrBusy && c.enqueue() {
+		return
+	}
 	if c.failure != l4.ConnectOK { // some were tried: that is what went wrong
 		c.finish(c.connectOutcome(), l4.Backend)
 		return
 	}
-	if err == balance.ErrBusy {
+	switch {
+	case err != balance.ErrBusy:
+		c.finish(l4.NoBackend, l4.Proxy)
+	case c.route.pool.QueueSpec().Size > 0:
+		c.finish(l4.QueueFull, l4.Proxy)
+	default:
 		c.worker.server.notify(c.route.service, noticeBusy, c.route.pool.Name())
 		c.finish(l4.RefusedLimit, l4.Proxy)
-		return
 	}
-	c.finish(l4.NoBackend, l4.Proxy)
 }
 
 func (c *conn) connectOutcome() l4.Outcome {
@@ -181,7 +195,7 @@ func (c *conn) dial() bool {
 // attemptLimit is how long the present attempt may still take.
 func (c *conn) attemptLimit() time.Duration {
 	now, spec := c.worker.loop.Now(), &c.route.spec
-	return min(c.attempt+spec.Connect, c.start+spec.ConnectTotal) - now
+	return min(c.attempt+spec.Connect, c.start+c.waited+spec.ConnectTotal) - now
 }
 
 func reasonOf(errno sock.Errno) l4.ConnectReason {
@@ -202,17 +216,27 @@ func reasonOf(errno sock.Errno) l4.ConnectReason {
 // another one is to be tried. If not, the connection has ended.
 func (c *conn) attemptFailed() (again bool) {
 	w, b := c.worker, c.lease.Backend()
+	if !c.failure.Local() {
+		c.lease.Report(false, 0)
+	}
 	c.abandon()
 	b.Stats.ConnectFailures[c.failure].Add(1)
 	if w.server.hooks.Connected != nil {
 		w.server.hooks.Connected(b, c.failure)
 	}
 	spec := &c.route.spec
-	if int(c.retries) >= spec.Retries || w.loop.Now()-c.start >= spec.ConnectTotal {
+	if int(c.retries) >= spec.Retries || w.loop.Now()-c.start-c.waited >= spec.ConnectTotal || !c.mayRetry() {
 		c.finish(c.connectOutcome(), l4.Backend)
 		return false
 	}
 	return true
+}
+
+// mayRetry reports whether the pool's budget allows another attempt. It is not
+// charged when there is nobody left to try.
+func (c *conn) mayRetry() bool {
+	pool := c.route.pool
+	return !pool.Others(c.wasTried) || pool.AllowRetry()
 }
 
 // abandon gives up the attempt under way; its backend is not chosen again.
@@ -288,6 +312,8 @@ func (c *conn) Expired(*loop.Timer) {
 		if c.attemptFailed() {
 			c.connect()
 		}
+	case queued:
+		c.queueExpired()
 	case relaying:
 		c.settle()
 		limit, outcome := c.quietLimit()

@@ -14,6 +14,11 @@ func (c *conn) finish(o l4.Outcome, by l4.Side) {
 	}
 	w := c.worker
 	w.loop.StopTimer(&c.timer)
+	if c.place != nil {
+		c.leaveQueue()
+		c.place.conn = nil
+	}
+	c.judge(o)
 	c.dropHeld(&c.client)
 	c.dropHeld(&c.backend)
 	if o == l4.HalfCloseTimeout || o == l4.ClientReset {
@@ -87,7 +92,7 @@ func (c *conn) report(o l4.Outcome, by l4.Side) {
 		Start: time.Now().Add(-total),
 		Wait:  c.waited, Connect: c.connecting, FirstByte: c.firstByte, Total: total,
 		BytesIn: c.client.moved, BytesOut: c.backend.moved,
-		Retries: int(c.retries), Outcome: o, By: by,
+		Retries: int(c.retries), Outcome: o, By: by, Strategy: c.strategy, QueuePos: int(c.queuePos),
 		ActConn: w.server.active.Load(), SvcConn: svc.active.Load(), PoolConn: c.route.pool.Active(),
 	}
 	if b := c.lease.Backend(); b != nil {

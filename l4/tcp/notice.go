@@ -21,6 +21,8 @@ type noticeKind uint8
 const (
 	noticeNoBackend noticeKind = iota
 	noticeBusy
+	noticeQueueFull
+	noticeQueueTimeout
 	noticeServiceFull
 	noticeAccept
 	noticeNoLocalPort
@@ -31,6 +33,8 @@ const (
 var noticeTexts = [numNoticeKinds]string{
 	"connection refused: no eligible backend",
 	"connection refused: every eligible backend is at max_connections",
+	"connection refused: every eligible backend is at max_connections and the queue is full",
+	"connection refused: no backend had room within queue.timeout",
 	"connection refused: service is at max_connections",
 	"accepting is paused",
 	"connection refused: no free local port towards the backend",
@@ -50,6 +54,10 @@ func noticeOf(o l4.Outcome) (noticeKind, bool) {
 	switch o {
 	case l4.NoBackend:
 		return noticeNoBackend, true
+	case l4.QueueFull:
+		return noticeQueueFull, true
+	case l4.QueueTimeout:
+		return noticeQueueTimeout, true
 	case l4.NoLocalPort:
 		return noticeNoLocalPort, true
 	case l4.NoDescriptors:

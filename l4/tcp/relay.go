@@ -59,7 +59,7 @@ func (s *side) Ready(ev sock.Events) {
 		s.writable = true
 	}
 	switch c.phase {
-	case connecting, waiting:
+	case connecting, waiting, queued:
 		if s == &c.backend {
 			c.handshake(ev)
 		} else if ev&(sock.Failed|sock.Hup) != 0 && sock.Unread(int(s.fd)) == 0 {
@@ -196,6 +196,7 @@ func (c *conn) received(s *side, n int, errno sock.Errno) bool {
 		if c.firstByte == l4.Unreached && s == &c.backend {
 			c.firstByte = c.last - c.start - c.waited - c.connecting
 			c.lease.Backend().Stats.FirstByteTime.Observe(c.firstByte)
+			c.answered()
 		}
 	case errno == sock.EAGAIN:
 		s.readable = false

@@ -24,12 +24,19 @@ import (
 	"github.com/poise-lb/poise/l4/loop"
 )
 
-// Hooks tell the rest of the system what happens on the loops. Both are called
+// Hooks tell the rest of the system what happens on the loops. All are called
 // on a loop: they must return at once and may be called from several at a time.
-// Either may be nil.
+// Any may be nil.
 type Hooks struct {
 	// Connected reports how one connect attempt ended.
 	Connected func(*balance.Backend, l4.ConnectReason)
+	// Answered reports, at most once for each established connection, what it says
+	// about the backend: true at its first byte, or when it took all the client
+	// sent in a protocol without answers; false when it reset the connection before
+	// its first byte or let it time out. Together with the failures that Connected
+	// reports these are all the passive signals there are: that a connect succeeds
+	// says little, a kernel accepts for a program that hangs.
+	Answered func(b *balance.Backend, ok bool)
 	// Ended reports an accepted connection that is over, refused ones included.
 	// The Session is the loop's: copy what is kept.
 	Ended func(*l4.Session)
@@ -138,10 +145,12 @@ func (s *Server) Kill(o l4.Outcome) {
 	s.each(func(w *worker) { w.closeAll(o, func(*conn) bool { return true }) })
 }
 
-// CloseBackend closes the connections to b with outcome o; those that are still
-// being made go to another backend. It does not wait.
-func (s *Server) CloseBackend(b *balance.Backend, o l4.Outcome) {
-	s.each(func(w *worker) { w.closeBackend(b, o) })
+// CloseBackend closes the connections to b with outcome o, evenly over the time
+// spread (0 = at once), so that their clients do not come back in one burst; those
+// that are still being made go to another backend at once, and those that come
+// later are left alone. It does not wait.
+func (s *Server) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration) {
+	s.each(func(w *worker) { w.closeBackend(b, o, spread) })
 }
 
 // Flush adds what open connections have moved so far to the byte counters,

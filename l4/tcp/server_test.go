@@ -163,7 +163,7 @@ func TestCloseBackend(t *testing.T) {
 	}
 	gone := p.pool.Backends()[0]
 	p.pool.SetFlag(gone.ID(), balance.Down, true)
-	p.CloseBackend(gone, l4.BackendDown)
+	p.CloseBackend(gone, l4.BackendDown, 0)
 	for _, s := range p.ended(5) {
 		if s.Outcome != l4.BackendDown || s.Backend != gone.Name() {
 			t.Errorf("%v at %s", s.Outcome, s.Backend)
@@ -188,7 +188,7 @@ func TestCloseBackendWhileConnecting(t *testing.T) {
 	eventually(t, "both", func() bool { return p.Active() == 2 })
 	silent := p.pool.Backends()[0]
 	p.pool.SetFlag(silent.ID(), balance.Down, true)
-	p.CloseBackend(silent, l4.BackendDown)
+	p.CloseBackend(silent, l4.BackendDown, 0)
 	for _, c := range []*net.TCPConn{first, second} {
 		if err := ping(c); err != nil {
 			t.Error(err)

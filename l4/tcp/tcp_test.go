@@ -2,8 +2,10 @@ package tcp_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -31,13 +33,13 @@ type proxy struct {
 	*tcp.Server
 	t     *testing.T
 	addr  string
-	spec  tcp.Spec
 	pool  *balance.Pool
 	route tcp.Route
 
 	mu       sync.Mutex
 	sessions []l4.Session
 	attempts []l4.ConnectReason
+	answers  []bool
 }
 
 // start runs a proxy before the given backends; adjust may change its route.
@@ -50,6 +52,11 @@ func start(t *testing.T, backends []balance.BackendSpec, adjust ...func(*tcp.Rou
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.attempts = append(p.attempts, r)
+		},
+		Answered: func(_ *balance.Backend, ok bool) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.answers = append(p.answers, ok)
 		},
 		Ended: func(s *l4.Session) {
 			p.mu.Lock()
@@ -97,15 +104,21 @@ func spec(name string) tcp.Spec {
 	}
 }
 
-// freeAddr returns a loopback address nobody listens on.
+// freeAddr returns a loopback address nobody listens on, with a port that is free
+// on every address. It is below those the kernel gives to outgoing connections
+// (ip_local_port_range, from 32768), any of which might take it meanwhile.
 func freeAddr(t *testing.T) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := uint16(10000 + rand.IntN(22000))
+		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+		if err == nil {
+			l.Close()
+			return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
+		}
 	}
-	defer l.Close()
-	return netip.MustParseAddrPort(l.Addr().String())
+	t.Fatal("no free port")
+	return netip.AddrPort{}
 }
 
 func (p *proxy) dial() *net.TCPConn {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/poise-lb/poise/l4"
-	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
 	"github.com/poise-lb/poise/l4/sock"
 )
@@ -94,17 +93,19 @@ func (w *worker) newConn() *conn {
 // release takes back a connection that has ended.
 func (w *worker) release(c *conn) {
 	w.conns.remove(c)
-	c.next, c.tried, c.route = w.free, nil, nil
+	c.next, c.tried, c.route, c.place = w.free, nil, nil, nil
 	w.free = c
 }
 
 // connList is an intrusive list of connections.
-type connList struct{ first *conn }
+type connList struct{ first, last *conn } // the youngest, the oldest
 
 func (l *connList) push(c *conn) {
 	c.prev, c.next = nil, l.first
 	if l.first != nil {
 		l.first.prev = c
+	} else {
+		l.last = c
 	}
 	l.first = c
 }
@@ -117,6 +118,8 @@ func (l *connList) remove(c *conn) {
 	}
 	if c.next != nil {
 		c.next.prev = c.prev
+	} else {
+		l.last = c.prev
 	}
 	c.prev, c.next = nil, nil
 }
@@ -130,21 +133,6 @@ func (w *worker) closeAll(o l4.Outcome, match func(*conn) bool) {
 		}
 		c = next
 	}
-}
-
-// closeBackend ends the connections to b.
-func (w *worker) closeBackend(b *balance.Backend, o l4.Outcome) {
-	w.closeAll(o, func(c *conn) bool {
-		if c.lease.Backend() != b {
-			return false
-		}
-		if c.phase == connecting || c.phase == waiting {
-			c.abandon()
-			c.connect()
-			return false
-		}
-		return true
-	})
 }
 
 func (w *worker) flushCounts() {
