@@ -118,7 +118,7 @@ func checkPromises(t *testing.T, f *File) {
 	pools := map[string]bool{}
 	for _, p := range f.Pools {
 		pools[p.Balance.Name] = true
-		if isName(p.Balance.Name) != "" || len(p.Balance.Backends) == 0 {
+		if isName(p.Balance.Name) != "" || len(p.Balance.Backends)+len(p.Discovery.Names) == 0 && p.Discovery.File == "" {
 			t.Errorf("pool %+v", p)
 		}
 		names := map[string]bool{}

@@ -117,6 +117,13 @@ func accessTarget(s string) string {
 	return ""
 }
 
+func statePath(s string) string {
+	if filePath(s) != "" {
+		return "write the absolute path of a file, plainly, such as /var/lib/poise/state.json"
+	}
+	return ""
+}
+
 func urlPath(s string) string {
 	if !strings.HasPrefix(s, "/") || !printable(s) || strings.ContainsAny(s, " #") {
 		return `start it with "/", without blanks or "#", such as /health`

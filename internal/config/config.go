@@ -31,6 +31,7 @@ type File struct {
 type Admin struct {
 	Socket string // absolute path of the control socket
 	HTTP   string // "address:port" of the read-only HTTP server; "" = off
+	State  string // absolute path of the file that keeps what operators say; "" = none
 }
 
 // Log says what is logged, and how.
@@ -43,9 +44,10 @@ type Log struct {
 
 // Runtime holds the settings of the process as a whole.
 type Runtime struct {
-	Workers int           // event loops; 0 = one per usable CPU; at most 1024
-	PreStop time.Duration // on stop, how long to go on accepting while not ready; 0 = none
-	Drain   time.Duration // then, how long open connections may go on; 0 = none
+	Workers   int           // event loops; 0 = one per usable CPU; at most 1024
+	PreStop   time.Duration // on stop, how long to go on accepting while not ready; 0 = none
+	Drain     time.Duration // then, how long open connections may go on; 0 = none
+	AllowExec bool          // there may be checks that run commands
 }
 
 // Service is one entry point and the pool its connections go to.
@@ -57,9 +59,14 @@ type Service struct {
 
 // Pool is one set of backends, how to choose among them and how to judge them.
 type Pool struct {
-	Balance     balance.Spec
+	Balance     balance.Spec // Backends are those given by address
+	Discovery   Discovery    // where others come from
 	Check       health.Spec
 	Passive     health.PassiveSpec
-	OnDownClose bool       // close connections open to a backend that goes down
-	Source      netip.Addr // local address towards the backends; the zero value leaves it to the kernel
+	OnDownClose bool    // close connections open to a backend that goes down
+	OnRemove    Removal // what becomes of connections open to a backend that is configured no longer
+	// CloseBackupOnRecovery closes the connections open to backups when a primary
+	// is eligible again.
+	CloseBackupOnRecovery bool
+	Source                netip.Addr // local address towards the backends; the zero value leaves it to the kernel
 }

@@ -38,6 +38,12 @@ func dump(out *strings.Builder, path string, v reflect.Value) {
 		return
 	}
 	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			fmt.Fprintf(out, "%s: nil\n", path)
+			return
+		}
+		dump(out, path, v.Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
 			dump(out, strings.TrimPrefix(path+"."+v.Type().Field(i).Name, "."), v.Field(i))

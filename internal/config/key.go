@@ -26,6 +26,7 @@ const (
 	none       = "(none)"
 	theAddress = "(the address)"
 	fromPool   = "(the pool's)"
+	theHosts   = "(the host's)"
 )
 
 // section is a mapping of further keys.

@@ -140,6 +140,9 @@ func readFile(r *report, tree *node) *File {
 	}
 
 	pools, poolNames := readPools(r, top)
+	for _, p := range pools {
+		p.refuseExec(f.Runtime.AllowExec)
+	}
 	claims := top.admin
 	for i := range claims {
 		if claims[i].at.source == nil {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"path"
@@ -17,6 +18,10 @@ import (
 type pool struct {
 	Pool
 	*object
+	ab             balance.AB
+	sticky         balance.Sticky
+	stickyOn       bool
+	checks         []question
 	maxConnections int       // of each backend that gives none
 	backends       []backend // nil: not given
 }
@@ -24,7 +29,8 @@ type pool struct {
 // backend is one entry of a pool's list.
 type backend struct {
 	balance.BackendSpec
-	at position
+	name Name // instead of Addr; zero = none
+	at   position
 }
 
 // inherit marks a backend that gives no max_connections of its own.
@@ -49,6 +55,9 @@ func (p *pool) readBackends(v *value) {
 			if o.read(item.node, keys) && !o.has("address") {
 				o.problem([]string{"address"}, "missing; write address: 10.0.0.1:5432")
 			}
+			if b.name.SRV && o.has("weight") {
+				o.problem([]string{"weight", "address"}, "has no effect on what SRV records give a weight; remove it")
+			}
 		case plain, quoted:
 			b.readAddress(item)
 		default:
@@ -58,7 +67,7 @@ func (p *pool) readBackends(v *value) {
 	}
 }
 
-// readAddress stores "ip:port" or "unix:/path".
+// readAddress stores "ip:port", "unix:/path", "name:port" or "srv:name".
 func (b *backend) readAddress(v *value) {
 	if !v.scalar("10.0.0.1:5432") {
 		return
@@ -75,7 +84,7 @@ func (b *backend) readAddress(v *value) {
 	e, isName, problem := parseEndpoint(v.text, false)
 	switch {
 	case isName:
-		v.fail("%s: a host name is not supported yet; write the IP address", quote(v.text))
+		b.readName(v)
 	case problem != "":
 		v.fail("%s", problem)
 	case !e.addr.IsValid():
@@ -94,12 +103,16 @@ func unicast(a netip.Addr) bool {
 
 // finish applies the rules that concern several keys and completes the specs.
 func (p *pool) finish() {
-	if p.backends == nil && !p.has("backends") {
-		p.problem([]string{"backends"}, "missing; a pool needs at least one backend, such as backends: [10.0.0.1:5432]")
+	if p.backends == nil && !p.has("backends") && p.Discovery.File == "" {
+		p.problem([]string{"backends", "backends_file"}, "missing; a pool needs at least one backend, such as backends: [10.0.0.1:5432]")
 	}
 	p.finishBackends()
+	p.finishDiscovery()
 	p.finishCheck()
-	if _, given := p.given["hash"]; given && p.Balance.Algorithm != "maglev" {
+	p.finishPolicy()
+	if _, given := p.given["hash"]; given && p.Balance.AB != nil && !p.usesHash() {
+		p.problem([]string{"hash", "ab"}, "has no effect with ab of %s and %s; compare with maglev, or remove it", p.ab.A, p.ab.B)
+	} else if given && !p.usesHash() {
 		p.problem([]string{"hash", "balance"}, "has no effect with balance: %s; set balance: maglev, or remove it", p.Balance.Algorithm)
 	}
 	if ps := &p.Passive; ps.Base > ps.Max {
@@ -110,33 +123,37 @@ func (p *pool) finish() {
 // finishBackends names the backends and looks for duplicates and for addresses
 // that do not fit the rest of the pool.
 func (p *pool) finishBackends() {
-	names, addresses := map[string]position{}, map[balance.Address]position{}
+	names, addresses := map[string]position{}, map[string]position{}
 	for i, b := range p.backends {
 		key := index(join(p.path, "backends"), i)
-		if b.Addr == (balance.Address{}) {
+		address := b.Addr.String()
+		switch {
+		case b.name.Host != "":
+			address = b.name.Address()
+		case b.Addr == (balance.Address{}):
 			continue // reported when it was read
 		}
-		if b.Name == "" {
-			b.Name = b.Addr.String()
-		}
-		if first, dup := addresses[b.Addr]; dup {
-			p.add(b.at, key, "backend %s is in this pool already, at %s; remove one, or give it more weight", b.Addr, first)
+		if first, dup := addresses[address]; dup {
+			p.add(b.at, key, "backend %s is in this pool already, at %s; remove one, or give it more weight", address, first)
 			continue
 		}
-		addresses[b.Addr] = b.at
-		if first, dup := names[b.Name]; dup {
-			p.add(b.at, key, "the name %s is taken in this pool, at %s; give each backend its own", b.Name, first)
+		addresses[address] = b.at
+		called := cmp.Or(b.Name, address)
+		if first, dup := names[called]; dup {
+			p.add(b.at, key, "the name %s is taken in this pool, at %s; give each backend its own", called, first)
 			continue
 		}
-		names[b.Name] = b.at
-		if b.Addr.Unix != "" && p.Check.Port != 0 {
-			p.add(b.at, key, "check.port is %d, and the socket %s has no port; move it to a pool of its own", p.Check.Port, b.Addr.Unix)
-		}
-		if s := p.Source; b.Addr.Unix == "" && s.IsValid() && s.Is4() != b.Addr.Addr().Is4() {
-			p.add(b.at, key, "%s cannot be reached from source %s; both must be IPv4, or both IPv6", b.Addr, s)
-		}
+		names[called] = b.at
 		if b.MaxConnections == inherit {
 			b.MaxConnections = p.maxConnections
+		}
+		if b.name.Host != "" {
+			p.Discovery.Names = append(p.Discovery.Names, p.backendName(b))
+			continue
+		}
+		b.Name = called
+		if s := p.Source; b.Addr.Unix == "" && s.IsValid() && s.Is4() != b.Addr.Addr().Is4() {
+			p.add(b.at, key, "%s cannot be reached from source %s; both must be IPv4, or both IPv6", b.Addr, s)
 		}
 		if !p.Check.InitiallyUp() {
 			b.Initial = balance.Down
@@ -147,12 +164,7 @@ func (p *pool) finishBackends() {
 
 func (p *pool) finishCheck() {
 	c := &p.Check
-	if _, given := p.given["check.http"]; given && c.Type != "http" {
-		p.problem([]string{"check.http", "check.type"}, "has no effect with type: %s; set check.type: http, or remove it", c.Type)
-	}
-	if c.Type == "http" && c.HTTP.Method == "HEAD" && c.HTTP.ExpectBody != "" {
-		p.problem([]string{"check.http.expect_body", "check.http.method"}, "the answer to HEAD has no body; use method: GET, or expect none")
-	}
+	p.finishQuestions()
 	if c.Type == "none" && c.InitialDown {
 		p.problem([]string{"check.initial", "check.type"}, "with type: none nothing would ever bring a backend up; use initial: up, or a check")
 	}

@@ -87,7 +87,7 @@ func (r *report) err() error {
 		}
 		return strings.Compare(a.Key, b.Key)
 	})
-	return r.problems
+	return slices.Compact(r.problems) // what several pools inherit is wrong once
 }
 
 // quote shows a piece of the file in a message: on one line, and not too long.

@@ -100,7 +100,7 @@ func TestReferenceExamples(t *testing.T) {
 			}
 			file = "services: {}\npools: {pg: {backends: [{" + address + example + "}]}}"
 		case strings.HasPrefix(path, "pools."):
-			file = "services: {}\ndefaults: {pools: " + somePool + "}\npools: {pg: {" + example + "}}"
+			file = "services: {}\nruntime: {allow_exec: true}\ndefaults: {pools: " + somePool + "}\npools: {pg: {" + example + "}}"
 		case path == "services":
 			file = example
 		default:

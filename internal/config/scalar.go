@@ -82,7 +82,7 @@ func (v *value) among(now, soon []string) bool {
 		return false
 	}
 	hint := ""
-	if word := nearest(v.text, now); word != "" {
+	if word := Nearest(v.text, now); word != "" {
 		hint = fmt.Sprintf(" (did you mean %q?)", word)
 	}
 	v.fail("%s is not known here; write %s%s", quote(v.text), oneOf(now), hint)
@@ -125,24 +125,41 @@ const maxCount = 1 << 30
 var size = regexp.MustCompile(`^(0|[1-9][0-9]*)([kmg]?)$`)
 
 // count is a whole number from 0 that may end in k, m or g, powers of 1024.
-func count(name, def string, dst *int) key {
-	return key{name: name, typ: "count, 0 to 1g", def: def, read: func(v *value) {
+func count(name, def string, dst *int) key { return countFrom(name, def, dst, 0, "1g") }
+
+// countFrom is a count from lo to hi.
+func countFrom(name, def string, dst *int, lo int, hi string) key {
+	most, _ := parseCount(hi)
+	return key{name: name, typ: fmt.Sprintf("count, %d to %s", lo, hi), def: def, read: func(v *value) {
 		if !v.unquoted("a number") {
 			return
 		}
-		m := size.FindStringSubmatch(v.text)
-		if m == nil {
-			v.fail("%s is not a count; write a number from 0 to 1g, such as 500 or 10k (10240)", quote(v.text))
+		n, ok := parseCount(v.text)
+		if !ok {
+			v.fail("%s is not a count; write a number from %d to %s, such as 500 or 10k (10240)", quote(v.text), lo, hi)
 			return
 		}
-		shift := map[string]int{"": 0, "k": 10, "m": 20, "g": 30}[m[2]]
-		n, err := strconv.Atoi(m[1])
-		if err != nil || n > maxCount>>shift {
-			v.fail("%s is out of range; write a number from 0 to 1g", v.short())
+		if n < lo || n > most {
+			v.fail("%s is out of range; write a number from %d to %s", v.short(), lo, hi)
 			return
 		}
-		*dst = n << shift
+		*dst = n
 	}}
+}
+
+// parseCount reads a number with its factor; one that is far too large counts as
+// just too large.
+func parseCount(s string) (n int, ok bool) {
+	m := size.FindStringSubmatch(s)
+	if m == nil {
+		return 0, false
+	}
+	shift := map[string]int{"": 0, "k": 10, "m": 20, "g": 30}[m[2]]
+	n, err := strconv.Atoi(m[1])
+	if err != nil || n > maxCount>>shift {
+		return maxCount + 1, true
+	}
+	return n << shift, true
 }
 
 // year is the longest duration there is: beyond it nobody means what he writes.

@@ -23,6 +23,7 @@ func fileKeys(f *File, r *root) []key {
 		section("admin",
 			text("socket", "socket path", "/run/poise/admin.sock", &f.Admin.Socket, socketPath),
 			key{name: "http", typ: "ip:port, or empty for off", def: "127.0.0.1:9905", read: r.readAdminHTTP(&f.Admin.HTTP)},
+			text("state", "file path, or empty", "/var/lib/poise/state.json", &f.Admin.State, statePath),
 		),
 		section("log",
 			choice("level", "info", setLevel(&f.Log.Level), []string{"debug", "info", "warn", "error"}),
@@ -34,6 +35,7 @@ func fileKeys(f *File, r *root) []key {
 			number("workers", "0", &f.Runtime.Workers, 0, 1024),
 			duration("pre_stop", "0s", &f.Runtime.PreStop, 0, time.Hour),
 			duration("drain", "30s", &f.Runtime.Drain, 0, 7*24*time.Hour),
+			boolean("allow_exec", "false", &f.Runtime.AllowExec),
 		),
 		named("services", required, &r.services),
 		named("pools", none, &r.pools),
@@ -81,55 +83,47 @@ func serviceKeys(s *service) []key {
 func poolKeys(p *pool) []key {
 	keys := []key{
 		choice("balance", "least-conn", into(&p.Balance.Algorithm),
-			[]string{"round-robin", "random", "least-conn", "p2c", "maglev", "first"},
-			"fastest", "ewma", "adaptive"),
+			balanceWords),
 		section("hash",
 			choice("key", "source", into(&p.Balance.Hash.Key), []string{"source", "source-port"}),
 			number("mask4", "32", &p.Balance.Hash.Mask4, 1, 32),
 			number("mask6", "128", &p.Balance.Hash.Mask6, 1, 128),
 			key{name: "bound", typ: "0, or factor 1 to 100", def: "0", read: readBound(&p.Balance.Hash.Bound)},
 		),
-		{name: "backends", typ: "list of backends", def: required, read: p.readBackends},
+		{name: "backends", typ: "list of backends", def: none, read: p.readBackends},
 		count("max_connections", "0", &p.maxConnections),
 		choice("on_down", "keep", func(s string) { p.OnDownClose = s == "close" }, []string{"keep", "close"}),
 		{name: "source", typ: "IP address, or empty", def: `""`, read: readSource(&p.Source)},
 		section("check", checkKeys(&p.Check)...),
-		section("passive", append(later("half_open"),
+		{name: "checks", typ: "list of checks", def: none, read: p.readChecks},
+		section("passive",
 			number("failures", "5", &p.Passive.Failures, 0, 1000),
 			duration("base", "10s", &p.Passive.Base, time.Millisecond, 24*time.Hour),
 			duration("max", "5m", &p.Passive.Max, time.Millisecond, 24*time.Hour),
 			number("max_percent", "50", &p.Passive.MaxPercent, 1, 100),
-		)...),
+			number("half_open", "1", &p.Passive.HalfOpen, 1, 1000),
+		),
 	}
-	return append(keys, later("ab", "sticky", "resolve", "queue", "slow_start", "panic", "send_proxy", "tls")...)
+	keys = append(keys, discoveryKeys(&p.Discovery)...)
+	keys = append(keys, policyKeys(p)...)
+	return append(keys, later("send_proxy", "tls")...)
 }
 
 func checkKeys(c *health.Spec) []key {
-	keys := []key{
-		choice("type", "tcp", into(&c.Type), []string{"tcp", "http", "none"},
-			"tls", "grpc", "expect", "dns", "udp", "postgres", "mysql", "redis", "smtp", "exec"),
+	return append([]key{
 		duration("interval", "2s", &c.Interval, 10*time.Millisecond, 24*time.Hour),
 		duration("fast_interval", "500ms", &c.FastInterval, 10*time.Millisecond, 24*time.Hour),
 		duration("down_interval", "5s", &c.DownInterval, 10*time.Millisecond, 24*time.Hour),
 		duration("timeout", "1s", &c.Timeout, time.Millisecond, time.Hour),
 		number("rise", "2", &c.Rise, 1, 1000),
 		number("fall", "3", &c.Fall, 1, 1000),
-		number("port", "0", &c.Port, 0, 65535),
 		choice("initial", "up", func(s string) { c.InitialDown = s == "down" }, []string{"up", "down"}),
-		section("http",
-			text("path", "URL path", "/health", &c.HTTP.Path, urlPath),
-			choice("method", "GET", into(&c.HTTP.Method), []string{"GET", "HEAD", "OPTIONS"}),
-			text("host", "host name, or empty", `""`, &c.HTTP.Host, hostHeader),
-			key{name: "expect_status", typ: "list of statuses", def: `"200-399"`, read: readStatus(&c.HTTP.ExpectStatus)},
-			text("expect_body", "text, or empty", `""`, &c.HTTP.ExpectBody, anyText),
-		),
-	}
-	return append(keys, later("expect", "postgres", "mysql", "redis", "grpc", "tls", "dns", "udp", "smtp", "exec")...)
+	}, questionKeys(c)...)
 }
 
 func backendKeys(b *backend) []key {
 	return []key{
-		{name: "address", typ: "ip:port or unix:/path", def: required, read: b.readAddress},
+		{name: "address", typ: "ip:port, name:port, srv:name or unix:/path", def: required, read: b.readAddress},
 		text("name", "backend name", theAddress, &b.Name, isName),
 		number("weight", "100", &b.Weight, 0, 65535),
 		boolean("backup", "false", &b.Backup),

@@ -76,7 +76,7 @@ func (s *service) finish(poolNames []string) {
 		s.problem([]string{"pool"}, "missing; name the pool its connections go to")
 	case s.Pool != "" && !slices.Contains(poolNames, s.Pool):
 		hint := ""
-		if near := nearest(s.Pool, poolNames); near != "" {
+		if near := Nearest(s.Pool, poolNames); near != "" {
 			hint = fmt.Sprintf(" (did you mean %q?)", near)
 		}
 		s.problem([]string{"pool"}, "there is no pool %q; define it under pools, or name another%s", s.Pool, hint)

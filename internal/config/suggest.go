@@ -12,7 +12,7 @@ func (r *report) suggestKey(got string, here, all []key) (meant, hint string) {
 			now = append(now, k.name)
 		}
 	}
-	if meant = nearest(got, names); meant != "" {
+	if meant = Nearest(got, names); meant != "" {
 		return meant, `did you mean "` + meant + `"?`
 	}
 	var below, beside []string
@@ -25,7 +25,7 @@ func (r *report) suggestKey(got string, here, all []key) (meant, hint string) {
 	}
 	for _, like := range []func(string) bool{
 		func(last string) bool { return last == got },
-		func(last string) bool { return nearest(got, []string{last}) != "" },
+		func(last string) bool { return Nearest(got, []string{last}) != "" },
 	} {
 		for _, paths := range [][]string{below, beside} {
 			for _, path := range paths {
@@ -47,9 +47,9 @@ func walk(keys []key, path string, visit func(path string, k key)) {
 	}
 }
 
-// nearest returns the word that got is most likely a misspelling or an
+// Nearest returns the word that got is most likely a misspelling or an
 // abbreviation of, or "". A third of the letters may be wrong.
-func nearest(got string, words []string) string {
+func Nearest(got string, words []string) string {
 	best, at := "", max(len(got)/3, 1)+1
 	if len(got) >= 3 {
 		for _, w := range words {

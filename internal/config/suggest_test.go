@@ -14,8 +14,8 @@ func TestNearest(t *testing.T) {
 		"max_conn": "max_connections", "maxconnections": "max_connections", "retry": "", "poll": "pool", "po": "",
 		"": "", "x": "", "nothing": "",
 	} {
-		if s := nearest(got, words); s != want {
-			t.Errorf("nearest(%q) = %q, want %q", got, s, want)
+		if s := Nearest(got, words); s != want {
+			t.Errorf("Nearest(%q) = %q, want %q", got, s, want)
 		}
 	}
 }

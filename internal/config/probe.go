@@ -1,0 +1,310 @@
+package config
+
+import (
+	"encoding/hex"
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/poise-lb/poise/health"
+)
+
+// This file has the keys of what a check asks; when it asks is in schema.go.
+
+// checkTypes are the words of health.Types.
+var checkTypes = []string{"tcp", "tls", "http", "grpc", "expect", "udp", "smtp", "exec", "dns", "postgres", "mysql", "redis", "none"}
+
+// questionKeys are the keys that check and the items of checks have in common.
+func questionKeys(c *health.Spec) []key {
+	return append([]key{
+		choice("type", "tcp", into(&c.Type), checkTypes),
+		number("port", "0", &c.Port, 0, 65535),
+		section("tls",
+			text("server_name", "host name, or empty", `""`, &c.TLS.ServerName, plainHost),
+			text("ca", "file path, or empty", `""`, &c.TLS.CA, pathOrNothing),
+			key{name: "verify", typ: "boolean", def: "true", read: readNegated(&c.TLS.NoVerify)},
+			key{name: "alpn", typ: "list of protocols", def: none, read: readALPN(&c.TLS.ALPN)},
+		),
+		section("http",
+			text("path", "URL path", "/health", &c.HTTP.Path, urlPath),
+			choice("method", "GET", into(&c.HTTP.Method), []string{"GET", "HEAD", "OPTIONS"}),
+			text("host", "host name, or empty", `""`, &c.HTTP.Host, hostHeader),
+			key{name: "headers", typ: "mapping of header fields", def: none, read: readHeaders(&c.HTTP.Headers)},
+			boolean("tls", "false", &c.HTTP.TLS),
+			choice("version", "1.1", func(s string) { c.HTTP.Version = int(s[0] - '0') }, []string{"1.1", "2"}),
+			key{name: "expect_status", typ: "list of statuses", def: `"200-399"`, read: readStatus(&c.HTTP.ExpectStatus)},
+			text("expect_body", "text, or empty", `""`, &c.HTTP.ExpectBody, anyText),
+			text("expect_body_regex", "regular expression, or empty", `""`, &c.HTTP.ExpectBodyRegex, regexOrNothing),
+		),
+		section("grpc",
+			text("service", "service name, or empty", `""`, &c.GRPC.Service, serviceName),
+			text("host", "host name, or empty", `""`, &c.GRPC.Host, hostHeader),
+			boolean("tls", "false", &c.GRPC.TLS),
+		),
+		{name: "expect", typ: "list of steps", def: none, read: readSteps(&c.Expect)},
+		section("udp",
+			append(sendKeys(&c.UDP.Send), patternKeys(&c.UDP.Expect)...)...,
+		),
+		section("smtp",
+			text("name", "host name, or empty", `""`, &c.SMTP.Name, mailName),
+			boolean("starttls", "false", &c.SMTP.StartTLS),
+		),
+		section("exec",
+			key{name: "command", typ: "list: absolute path, arguments", def: none, read: readCommand(&c.Exec.Argv)},
+		),
+	}, databaseKeys(c)...)
+}
+
+// sendKeys are the two ways to write what is sent.
+func sendKeys(dst *string) []key {
+	return []key{
+		text("send", "text", none, dst, notEmpty),
+		{name: "send_hex", typ: "hex digits", def: none, read: readHex(dst)},
+	}
+}
+
+// patternKeys are the three ways to write what is expected.
+func patternKeys(dst *health.Pattern) []key {
+	return []key{
+		{name: "expect", typ: "text", def: none, read: func(v *value) {
+			p := health.Pattern{}
+			if text("", "", "", &p.Text, notEmpty).read(v); p.Text != "" {
+				*dst = p
+			}
+		}},
+		{name: "expect_hex", typ: "hex digits", def: none, read: func(v *value) {
+			p := health.Pattern{}
+			if readHex(&p.Text)(v); p.Text != "" {
+				*dst = p
+			}
+		}},
+		{name: "expect_regex", typ: "regular expression", def: none, read: func(v *value) {
+			p := health.Pattern{}
+			if text("", "", "", &p.Regex, regex).read(v); p.Regex != "" {
+				*dst = p
+			}
+		}},
+	}
+}
+
+func readNegated(dst *bool) func(*value) {
+	return func(v *value) {
+		yes := !*dst
+		boolean("", "", &yes).read(v)
+		*dst = !yes
+	}
+}
+
+// hexDigits are pairs of digits, blanks between any.
+var hexDigits = regexp.MustCompile(`^( *[0-9A-Fa-f]{2})+ *$`)
+
+func readHex(dst *string) func(*value) {
+	return func(v *value) {
+		if !v.scalar(`"50 49 4e 47"`) {
+			return
+		}
+		if !hexDigits.MatchString(v.text) {
+			v.fail(`%s is not hex; write pairs of hex digits, such as "50 49 4e 47"`, quote(v.text))
+			return
+		}
+		b, _ := hex.DecodeString(strings.ReplaceAll(v.text, " ", ""))
+		*dst = string(b)
+	}
+}
+
+// maxSteps is more than any conversation of a check has.
+const maxSteps = 100
+
+func readSteps(dst *[]health.Step) func(*value) {
+	return func(v *value) {
+		if !v.is(list, `[{send: "PING\r\n"}, {expect: "+PONG"}]`) {
+			return
+		}
+		steps := make([]health.Step, 0, len(v.items))
+		waits := false
+		for _, item := range v.elements() {
+			step := health.Step{}
+			o := newObject(v.report, item.path, item.at, nil)
+			if !o.read(item.node, append(sendKeys(&step.Send), patternKeys(&step.Expect)...)) {
+				continue
+			}
+			if len(o.given) != 1 {
+				item.fail(`is not one step; write one of send, send_hex, expect, expect_hex and expect_regex, such as {expect: "+PONG"}`)
+			}
+			waits = waits || step.Send == ""
+			steps = append(steps, step)
+		}
+		switch {
+		case len(steps) > maxSteps:
+			v.fail("has %d steps; write at most %d", len(steps), maxSteps)
+		case !waits:
+			v.fail(`expects nothing; add a step that does, such as {expect: "+PONG"}`)
+		default:
+			*dst = steps
+		}
+	}
+}
+
+func readCommand(dst *[]string) func(*value) {
+	return func(v *value) {
+		if !v.is(list, "[/usr/local/bin/check-db, --fast]") {
+			return
+		}
+		argv, ok := v.texts("text", func(s string) string {
+			if strings.ContainsRune(s, 0) {
+				return "an argument cannot hold a zero byte"
+			}
+			return ""
+		})
+		switch {
+		case !ok:
+		case len(argv) == 0:
+			v.fail("an empty list; write the absolute path of a program, and arguments")
+		case !path.IsAbs(argv[0]):
+			v.fail("%s is not an absolute path; write one, such as /usr/local/bin/check-db", quote(argv[0]))
+		default:
+			*dst = argv
+		}
+	}
+}
+
+func readALPN(dst *[]string) func(*value) {
+	return func(v *value) {
+		if !v.is(list, "[h2, http/1.1]") {
+			return
+		}
+		protocols, ok := v.texts("h2", func(s string) string {
+			if s == "" || len(s) > 255 || !printable(s) { // RFC 7301, section 3.1
+				return "write the name of a protocol, such as h2"
+			}
+			return ""
+		})
+		if ok {
+			*dst = protocols
+		}
+	}
+}
+
+// texts returns the items of a list of texts; check is that of the key constructor
+// text.
+func (v *value) texts(right string, check func(string) string) (texts []string, ok bool) {
+	ok = true
+	for _, item := range v.elements() {
+		s := ""
+		k := text("", "", "", &s, check)
+		if item.scalar(right) {
+			k.read(item)
+		}
+		ok = ok && !item.bad && !item.missing
+		texts = append(texts, s)
+	}
+	v.bad = v.bad || !ok
+	return texts, ok
+}
+
+// fieldName and fieldValue are of RFC 9110, sections 5.1 and 5.5.
+var (
+	fieldName  = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")
+	fieldValue = regexp.MustCompile(`^([!-~]([ -~]*[!-~])?)?$`)
+)
+
+// ownHeaders are those that the check itself sets.
+var ownHeaders = []string{"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
+
+func readHeaders(dst *[]health.Header) func(*value) {
+	return func(v *value) {
+		if !v.is(mapping, `{X-Probe: "1"}`) {
+			return
+		}
+		headers := []health.Header{}
+		seen := map[string]bool{}
+		for _, p := range v.pairs {
+			item := &value{node: p.value, report: v.report, path: join(v.path, word(p.key))}
+			name := strings.ToLower(p.key)
+			switch {
+			case !fieldName.MatchString(p.key):
+				item.fail("%s is no header name; write one such as X-Probe", quote(p.key))
+			case name == "host":
+				item.fail("the host has a key of its own; write it as host, beside headers")
+			case slices.Contains(ownHeaders, name):
+				item.fail("%s is set by HTTP itself; remove it", quote(p.key))
+			case seen[name]:
+				item.fail("%s is here already, upper and lower case being the same; keep one", quote(p.key))
+			case !item.scalar("text"):
+			case !fieldValue.MatchString(item.text):
+				item.fail("%s is no header value; write visible ASCII, with blanks only inside", quote(item.text))
+			default:
+				headers = append(headers, health.Header{Name: p.key, Value: item.text})
+			}
+			seen[name] = true
+			v.bad = v.bad || item.bad || item.missing
+		}
+		slices.SortFunc(headers, func(a, b health.Header) int { return strings.Compare(a.Name, b.Name) })
+		if !v.bad {
+			*dst = headers
+		}
+	}
+}
+
+func notEmpty(s string) string {
+	if s == "" {
+		return "write at least one character"
+	}
+	return ""
+}
+
+// maxRegex bounds what a check may have to follow for each byte of an answer.
+const maxRegex = 1000
+
+func regex(s string) string {
+	if s == "" || len(s) > maxRegex {
+		return `write a regular expression of up to 1000 characters, such as "^2[0-9][0-9] "`
+	}
+	if err := health.ParseRegex(s); err != nil {
+		return strings.ReplaceAll(err.Error(), "\n", " ") + `; write one in Go's syntax, such as "^2[0-9][0-9] "`
+	}
+	return ""
+}
+
+func regexOrNothing(s string) string {
+	if s == "" {
+		return ""
+	}
+	return regex(s)
+}
+
+// plainHostValue is a name as it is in certificates.
+var plainHostValue = regexp.MustCompile(`^[A-Za-z0-9._-]*$`)
+
+func plainHost(s string) string {
+	if _, err := netip.ParseAddr(s); err != nil && !plainHostValue.MatchString(s) || len(s) > 253 {
+		return "write a host name or an IP address, without a port, or nothing"
+	}
+	return ""
+}
+
+// mailLiteral is an address as mail servers write it (RFC 5321, section 4.1.3).
+var mailLiteral = regexp.MustCompile(`^\[[0-9A-Za-z:.]+\]$`)
+
+func mailName(s string) string {
+	if (!plainHostValue.MatchString(s) || len(s) > 253) && !mailLiteral.MatchString(s) {
+		return "write a host name, or an address such as [10.0.0.9], or nothing for the address of the probe"
+	}
+	return ""
+}
+
+func pathOrNothing(s string) string {
+	if s != "" && (!path.IsAbs(s) || path.Clean(s) != s || !printable(s)) {
+		return "write the absolute path of a file, or nothing"
+	}
+	return ""
+}
+
+func serviceName(s string) string {
+	if len(s) > 255 || !printable(s) || strings.ContainsAny(s, " ") {
+		return "write the name of a service, such as orders.v1.Orders, or nothing for the server as a whole"
+	}
+	return ""
+}
