@@ -32,7 +32,9 @@ const (
 	//  8. actconn/svcconn/poolconn/bkconn/retries: connections open at the end,
 	//     this one included, of the process, the service, the pool, the backend;
 	//     and how many further backends were tried
-	//  9. positions in the queues of the backend and the pool: 0/0 = not queued
+	//  9. 0, and the place in the pool's queue when the connection joined it, 1 =
+	//     next; 0/0 = never queued. (HAProxy's first one is of a backend's own
+	//     queue, of which there is none.)
 	//
 	// In a name, bytes that are not printable ASCII and spaces are written as
 	// #XX (hexadecimal), as HAProxy does.
@@ -52,6 +54,9 @@ const (
 	//	total_ms                     until the last side closed
 	//	bytes_in, bytes_out          from the client, to the client
 	//	retries                      further backends tried after a failed connect
+	//	queue_pos                    place in the pool's queue when it joined, 1 = next,
+	//	                             0 = never queued
+	//	strategy                     "a" or "b" of the pool's A/B comparison, "" without
 	//	outcome                      the word of l4.Outcome
 	//	termination                  HAProxy's two letters
 	//	by                           who ended it: client | backend | proxy | nobody
@@ -98,7 +103,9 @@ func appendTCPLog(b []byte, s *l4.Session) []byte {
 		b = append(b, '/')
 	}
 	b = strconv.AppendInt(b, int64(s.Retries), 10)
-	return append(b, " 0/0\n"...)
+	b = append(b, " 0/"...)
+	b = strconv.AppendInt(b, int64(s.QueuePos), 10)
+	return append(b, '\n')
 }
 
 func appendJSON(b []byte, s *l4.Session) []byte {
@@ -130,6 +137,10 @@ func appendJSON(b []byte, s *l4.Session) []byte {
 	b = appendCount(b, `,"bytes_out":`, s.BytesOut)
 	b = append(b, `,"retries":`...)
 	b = strconv.AppendInt(b, int64(s.Retries), 10)
+	b = append(b, `,"queue_pos":`...)
+	b = strconv.AppendInt(b, int64(s.QueuePos), 10)
+	b = append(b, `,"strategy":`...)
+	b = appendQuoted(b, s.Strategy)
 	b = append(b, `,"outcome":"`...)
 	b = append(b, s.Outcome.String()...)
 	why, phase := termination(s)

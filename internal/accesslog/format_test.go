@@ -27,7 +27,7 @@ func TestGoldenLines(t *testing.T) {
 			`{"time":"2009-02-06T12:14:14.655Z","service":"postgres","pool":"pg","backend":"db1","proto":"tcp",` +
 				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,` +
 				`"wait_ms":0.012,"connect_ms":0.310,"first_byte_ms":1.000,"total_ms":5007.118,` +
-				`"bytes_in":100,"bytes_out":212,"retries":0,"outcome":"ok","termination":"--","by":"nobody",` +
+				`"bytes_in":100,"bytes_out":212,"retries":0,"queue_pos":0,"strategy":"","outcome":"ok","termination":"--","by":"nobody",` +
 				`"conns":3,"service_conns":2,"pool_conns":2,"backend_conns":1}`,
 		},
 		"IPv6, a reset, another time zone": {
@@ -42,7 +42,7 @@ func TestGoldenLines(t *testing.T) {
 			`{"time":"2026-07-01T23:59:59.001234567+02:00","service":"postgres","pool":"pg","backend":"db1","proto":"tcp",` +
 				`"client":"2001:db8::7","client_port":443,"vip":"fe80::1%eth0","vip_port":5432,` +
 				`"wait_ms":0.012,"connect_ms":0.310,"first_byte_ms":-1,"total_ms":5007.118,` +
-				`"bytes_in":100,"bytes_out":212,"retries":2,"outcome":"client_reset","termination":"CD","by":"client",` +
+				`"bytes_in":100,"bytes_out":212,"retries":2,"queue_pos":0,"strategy":"","outcome":"client_reset","termination":"CD","by":"client",` +
 				`"conns":3,"service_conns":2,"pool_conns":2,"backend_conns":1}`,
 		},
 		"nobody to go to": {
@@ -55,7 +55,20 @@ func TestGoldenLines(t *testing.T) {
 			`{"time":"2009-02-06T12:14:14.655Z","service":"postgres","pool":"pg","backend":"","proto":"tcp",` +
 				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,` +
 				`"wait_ms":-1,"connect_ms":-1,"first_byte_ms":-1,"total_ms":0.009,` +
-				`"bytes_in":0,"bytes_out":0,"retries":0,"outcome":"no_backend","termination":"SC","by":"proxy",` +
+				`"bytes_in":0,"bytes_out":0,"retries":0,"queue_pos":0,"strategy":"","outcome":"no_backend","termination":"SC","by":"proxy",` +
+				`"conns":3,"service_conns":2,"pool_conns":2,"backend_conns":0}`,
+		},
+		"waited in vain": {
+			func(s *l4.Session) {
+				s.Backend, s.Outcome, s.By, s.QueuePos, s.Strategy = "", l4.QueueTimeout, l4.Proxy, 17, "b"
+				s.Wait, s.Connect, s.FirstByte = l4.Unreached, l4.Unreached, l4.Unreached
+				s.Total, s.BytesIn, s.BytesOut, s.BackendConn = 5*time.Second, 0, 0, 0
+			},
+			`192.0.2.7:51234 [06/Feb/2009:12:14:14.655] postgres pg/<NOSRV> -1/-1/5000.000 0 sQ/queue_timeout 3/2/2/0/0 0/17`,
+			`{"time":"2009-02-06T12:14:14.655Z","service":"postgres","pool":"pg","backend":"","proto":"tcp",` +
+				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,` +
+				`"wait_ms":-1,"connect_ms":-1,"first_byte_ms":-1,"total_ms":5000.000,` +
+				`"bytes_in":0,"bytes_out":0,"retries":0,"queue_pos":17,"strategy":"b","outcome":"queue_timeout","termination":"sQ","by":"proxy",` +
 				`"conns":3,"service_conns":2,"pool_conns":2,"backend_conns":0}`,
 		},
 		"names no configuration allows": {
@@ -67,7 +80,7 @@ func TestGoldenLines(t *testing.T) {
 			`{"time":"2009-02-06T12:14:14.655Z","service":"a b\u000A\"","pool":"","backend":"unix:/run/x y#1` + "\ufffd\u00e9" + `","proto":"tcp",` +
 				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,` +
 				`"wait_ms":0.012,"connect_ms":0.310,"first_byte_ms":1.000,"total_ms":5007.118,` +
-				`"bytes_in":100,"bytes_out":212,"retries":0,"outcome":"ok","termination":"--","by":"nobody",` +
+				`"bytes_in":100,"bytes_out":212,"retries":0,"queue_pos":0,"strategy":"","outcome":"ok","termination":"--","by":"nobody",` +
 				`"conns":3,"service_conns":2,"pool_conns":2,"backend_conns":1}`,
 		},
 		"nothing known": {
@@ -76,7 +89,7 @@ func TestGoldenLines(t *testing.T) {
 			`{"time":"0001-01-01T00:00:00Z","service":"","pool":"","backend":"","proto":"tcp",` +
 				`"client":"-","client_port":0,"vip":"-","vip_port":0,` +
 				`"wait_ms":0.000,"connect_ms":0.000,"first_byte_ms":0.000,"total_ms":0.000,` +
-				`"bytes_in":0,"bytes_out":0,"retries":0,"outcome":"ok","termination":"--","by":"nobody",` +
+				`"bytes_in":0,"bytes_out":0,"retries":0,"queue_pos":0,"strategy":"","outcome":"ok","termination":"--","by":"nobody",` +
 				`"conns":0,"service_conns":0,"pool_conns":0,"backend_conns":0}`,
 		},
 	} {
@@ -107,6 +120,8 @@ func TestTermination(t *testing.T) {
 		l4.ConnectFailed:    {l4.Backend: {"SC", "SC", "SC"}},
 		l4.ConnectTimeout:   {l4.Backend: {"sC", "sC", "sC"}},
 		l4.RefusedLimit:     {l4.Proxy: {"PC", "PC", "PC"}},
+		l4.QueueTimeout:     {l4.Proxy: {"sQ", "sQ", "sQ"}},
+		l4.QueueFull:        {l4.Proxy: {"PQ", "PQ", "PQ"}},
 		l4.BackendDown:      {l4.Proxy: {"DQ", "DC", "DD"}},
 		l4.Drained:          {l4.Proxy: {"KQ", "KC", "KD"}},
 		l4.Killed:           {l4.Proxy: {"KQ", "KC", "KD"}},

@@ -47,6 +47,10 @@ func termination(s *l4.Session) (why, phase byte) {
 		return 's', 'C'
 	case l4.RefusedLimit:
 		return 'P', 'C'
+	case l4.QueueTimeout:
+		return 's', 'Q'
+	case l4.QueueFull:
+		return 'P', 'Q'
 	case l4.BackendDown:
 		return 'D', phase
 	case l4.Drained, l4.Killed:

@@ -87,34 +87,56 @@ func (c *Client) Live(ctx context.Context) error {
 
 // ask makes one request and decodes the answer into v, unless that is nil.
 func (c *Client) ask(ctx context.Context, method, path string, limit time.Duration, v any) error {
+	a, err := c.exchange(ctx, method, path, limit, nil)
+	switch {
+	case err != nil:
+		return err
+	case v != nil && a.isJSON:
+		return c.decode(a, v)
+	case a.status == http.StatusNotFound || a.status == http.StatusMethodNotAllowed || v != nil && a.status == http.StatusOK:
+		return c.misunderstood(method, path)
+	case a.status != http.StatusOK:
+		return errors.New(strings.TrimSpace(string(a.body)))
+	}
+	return nil
+}
+
+// A reply is what the daemon says.
+type reply struct {
+	status int
+	isJSON bool
+	body   []byte
+}
+
+// exchange makes one request; no body is nil.
+func (c *Client) exchange(ctx context.Context, method, path string, limit time.Duration, body io.Reader) (a reply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, "http://poise"+path, nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://poise"+path, body)
 	if err != nil {
-		return err
+		return a, err
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return c.explain(err, limit)
+		return a, c.explain(err, limit)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return c.explain(err, limit)
+	a.status, a.isJSON = resp.StatusCode, resp.Header.Get("Content-Type") == "application/json"
+	if a.body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		return a, c.explain(err, limit)
 	}
-	if isJSON := resp.Header.Get("Content-Type") == "application/json"; v != nil && isJSON {
-		if err := json.Unmarshal(body, v); err != nil {
-			return fmt.Errorf("cannot understand what %s answers; are poise and the daemon of the same version? %w", c.path, err)
-		}
-		return nil
-	}
-	switch {
-	case resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed || v != nil && resp.StatusCode == http.StatusOK:
-		return fmt.Errorf("%s does not know %s %s; are poise and the daemon of the same version?", c.path, method, path)
-	case resp.StatusCode != http.StatusOK:
-		return errors.New(strings.TrimSpace(string(body)))
+	return a, nil
+}
+
+func (c *Client) decode(a reply, v any) error {
+	if err := json.Unmarshal(a.body, v); err != nil {
+		return fmt.Errorf("cannot understand what %s answers; are poise and the daemon of the same version? %w", c.path, err)
 	}
 	return nil
+}
+
+func (c *Client) misunderstood(method, path string) error {
+	return fmt.Errorf("%s does not know %s %s; are poise and the daemon of the same version?", c.path, method, path)
 }
 
 // explain says what an error of the socket means.

@@ -20,7 +20,11 @@ func controlHandler(d Daemon) http.Handler {
 		}
 		writeJSON(w, status, res)
 	})
-	return noBody(mux)
+	mux.HandleFunc("GET /v1/conns", func(w http.ResponseWriter, r *http.Request) { serveConns(w, r, d) })
+	top := http.NewServeMux()
+	top.Handle("/", noBody(mux))
+	top.Handle("/v1/backends/", operatorHandler(d))
+	return top
 }
 
 // publicHandler serves the TCP address. Nothing it offers changes anything.
@@ -41,7 +45,7 @@ func addCommon(mux *http.ServeMux, d Daemon, s *sampler) {
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeProbe(w, d.Live()) })
 }
 
-// noBody keeps requests from sending any: no endpoint reads one.
+// noBody keeps requests from sending any where no endpoint reads one.
 func noBody(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, 0)

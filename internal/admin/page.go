@@ -33,6 +33,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"since":    func(now, t time.Time) string { return ago(now.Sub(t)) },
 	"clock":    func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
 	"latency":  latency,
+	"percent":  percent,
 	"join":     func(list []string) string { return strings.Join(list, " ") },
 }).Parse(pageSource))
 

@@ -53,9 +53,10 @@ func TestPage(t *testing.T) {
 	html := render(t, "/", sample())
 	wellFormed(t, html)
 	for _, want := range []string{
-		"<title>poise: 4 of 7 backends up</title>", `http-equiv="refresh"`, "/?refresh=off",
+		"<title>poise: 5 of 10 backends up</title>", `http-equiv="refresh"`, "/?refresh=off",
 		`<span class="pill down">down</span>`, "L4CON: connect: connection refused (for 3m 12s)",
-		"no backend to send connections to", "ended: ok 8.40M, client_reset 10.8k",
+		"no backend to send connections to", `<span class="pill half-open">half-open</span>`, "panic: too few", "17 waiting",
+		"ejected for 40s (on trial in 8s)", "slow start: 35 % of its share", "99.9 %", "ended: ok 8.40M, client_reset 10.8k",
 	} {
 		if !strings.Contains(html, want) {
 			t.Errorf("no %s", want)

@@ -51,6 +51,18 @@ func sample() Status {
 				{Name: "10.0.2.2:1883", Address: "10.0.2.2:1883", State: "ejected", Reason: "5 failed connects in a row, returns in 8s", Weight: 100, Total: 23, ConnectFailures: 5, Rates: &Rates{}},
 				{Name: "10.0.2.3:1883", Address: "10.0.2.3:1883", State: "removed", Weight: 100, Connections: 2, Total: 4410},
 			}},
+			{
+				Name: "cache", Balance: "ab: least-conn / p2c", Eligible: 3, Panic: true, OnBackup: true, Queue: 17, Denied: 1204,
+				Backends: []Backend{
+					{Name: "cache1", Address: "10.0.3.1:6379", State: "half-open", Reason: "ejection time is over, on trial", Trials: 1, Weight: 100, Rates: &Rates{}},
+					{Name: "cache2", Address: "10.0.3.2:6379", State: "ejected", Reason: "5 connections in a row failed, ejected for 40s", EjectedUntil: now.Add(8 * time.Second), Weight: 100, Rates: &Rates{}},
+					{Name: "cache3", Address: "10.0.3.3:6379", State: "up", Ramp: 35, Weight: 100, Backup: true, Rates: &Rates{}},
+				},
+				Strategies: []Strategy{
+					{Name: "a", Balance: "least-conn", Sessions: 70_120, Share: 0.7012, Success: 0.9991, P50: 0.0012, P95: 0.0031, P99: 0.019},
+					{Name: "b", Balance: "p2c", Sessions: 29_880, Share: 0.2988, Success: 0.999, P50: 0.0013, P95: 0.0034, P99: 0.021},
+				},
+			},
 			{Name: "ldap", Balance: "round-robin", Backends: []Backend{
 				{Name: "ldap1", Address: "unix:/run/slapd/ldapi", State: "maint", Weight: 100, Connections: 3, Total: 77_120, Rates: &Rates{}},
 			}},

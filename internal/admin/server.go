@@ -47,6 +47,12 @@ type Server struct {
 //	POST /v1/reload   ReloadResult; 422 if it was refused
 //	GET  /readyz      200 or 503 and why
 //	GET  /livez       200 or 503 and why
+//	GET  /v1/conns?pool=P&backend=B&limit=N           ConnList
+//	GET  /v1/backends/{pool}/{backend}                BackendState
+//	POST /v1/backends/{pool}/{backend}/state          StateRequest -> BackendState
+//	POST /v1/backends/{pool}/{backend}/weight         WeightRequest -> BackendState
+//
+// The last four answer {"error": text} with 400 or 404 to what they refuse.
 func ListenSocket(path string, d Daemon, log *slog.Logger) (*Server, error) {
 	ln, err := listenSocket(path)
 	if err != nil {

@@ -34,6 +34,8 @@ type fake struct {
 	result  ReloadResult
 	hang    chan struct{} // if set, Reload and Ready wait for it,
 	entered chan struct{} // having said so, if this is set
+
+	fakeOperator
 }
 
 func (f *fake) wait() {

@@ -17,6 +17,8 @@ type Daemon interface {
 	Ready() error
 	// Live returns nil while the process does its work, else what hangs.
 	Live() error
+
+	Operator
 }
 
 // Status is the answer to GET /v1/status. Totals count since the process began.
@@ -60,32 +62,68 @@ type Service struct {
 
 // Pool is one pool; a removed one is listed while it has connections.
 type Pool struct {
-	Name     string    `json:"name"`
-	Balance  string    `json:"balance"`
-	Eligible int       `json:"eligible"` // backends that new connections may go to
-	Backends []Backend `json:"backends"`
+	Name     string `json:"name"`
+	Balance  string `json:"balance"`
+	Eligible int    `json:"eligible"`       // backends that new connections may go to
+	Panic    bool   `json:"panic"`          // too few are healthy: all are used
+	OnBackup bool   `json:"on_backup"`      // no primary is eligible: the backups are used
+	Queue    int    `json:"queue"`          // connections that wait for a backend with room
+	Denied   uint64 `json:"retries_denied"` // retries that the budget did not allow
+
+	// Strategies are the two that the pool compares, side by side; none otherwise.
+	Strategies []Strategy `json:"strategies,omitempty"`
+	Sources    []Source   `json:"sources,omitempty"`
+	Backends   []Backend  `json:"backends"`
+}
+
+// Source is a name or a file that backends of a pool come from.
+type Source struct {
+	Name     string    `json:"name"`             // as configured: "db.internal:5432", "srv:_pg._tcp.example.org", "/etc/poise/pg.list"
+	State    string    `json:"state"`            // resolved | read | stale | held | unresolved
+	Reason   string    `json:"reason,omitempty"` // what is wrong with it, if anything
+	Backends int       `json:"backends"`         // found there; those that were there before included
+	Since    time.Time `json:"since"`            // State has been so since
+	At       time.Time `json:"at,omitzero"`      // of a name: the last lookup; zero = none yet
+	Next     time.Time `json:"next,omitzero"`    // of a name: the next lookup
+}
+
+// Strategy is one of two that a pool compares. Counts are over the life of the pool.
+type Strategy struct {
+	Name     string  `json:"name"` // a | b
+	Balance  string  `json:"balance"`
+	Sessions uint64  `json:"sessions"`
+	Share    float64 `json:"share"`   // of all sessions, 0 to 1
+	Success  float64 `json:"success"` // attempts with a first byte of all that have a result, 0 to 1; 0 without any
+	P50      float64 `json:"p50"`     // seconds to the first byte; 0 = nothing measured
+	P95      float64 `json:"p95"`
+	P99      float64 `json:"p99"`
 }
 
 // Backend is one backend of a pool; a removed one is listed while it has
 // connections.
 type Backend struct {
-	Name            string  `json:"name"`
-	Address         string  `json:"address"`
-	State           string  `json:"state"`            // up | down | ejected | drain | maint | unresolved | removed
-	Reason          string  `json:"reason,omitempty"` // why it is not up
-	Weight          int     `json:"weight"`
-	Backup          bool    `json:"backup"`
-	Connections     int64   `json:"connections"`
-	Total           uint64  `json:"total"`     // established
-	BytesIn         uint64  `json:"bytes_in"`  // to the backend
-	BytesOut        uint64  `json:"bytes_out"` // from the backend
-	ConnectFailures uint64  `json:"connect_failures"`
-	ConnectP50      float64 `json:"connect_p50"` // seconds, as all below; 0 = nothing measured
-	ConnectP99      float64 `json:"connect_p99"`
-	FirstByteP50    float64 `json:"first_byte_p50"`
-	FirstByteP99    float64 `json:"first_byte_p99"`
-	Check           *Check  `json:"check,omitempty"` // nil without an active check
-	Rates           *Rates  `json:"rates,omitempty"`
+	Name            string    `json:"name"`
+	Address         string    `json:"address"`
+	State           string    `json:"state"`                  // up | half-open | down | ejected | drain | maint | unresolved | removed
+	Reason          string    `json:"reason,omitempty"`       // why it is not up
+	Operator        string    `json:"operator,omitempty"`     // drain | maint, if the operator says so
+	Weight          int       `json:"weight"`                 // in force
+	FileWeight      *int      `json:"file_weight,omitempty"`  // the configured one, while the operator's is in force
+	Ramp            int       `json:"ramp"`                   // percent of its share that slow start allows by now; 100 = all
+	EjectedUntil    time.Time `json:"ejected_until,omitzero"` // when it will be on trial
+	Trials          int       `json:"trials,omitempty"`       // half-open: connections that it may still get
+	Backup          bool      `json:"backup"`
+	Connections     int64     `json:"connections"`
+	Total           uint64    `json:"total"`     // established
+	BytesIn         uint64    `json:"bytes_in"`  // to the backend
+	BytesOut        uint64    `json:"bytes_out"` // from the backend
+	ConnectFailures uint64    `json:"connect_failures"`
+	ConnectP50      float64   `json:"connect_p50"` // seconds, as all below; 0 = nothing measured
+	ConnectP99      float64   `json:"connect_p99"`
+	FirstByteP50    float64   `json:"first_byte_p50"`
+	FirstByteP99    float64   `json:"first_byte_p99"`
+	Check           *Check    `json:"check,omitempty"` // nil without an active check
+	Rates           *Rates    `json:"rates,omitempty"`
 }
 
 // Check is what the active check of a backend says.
@@ -98,6 +136,9 @@ type Check struct {
 	Took   float64   `json:"took"`  // seconds
 	Since  time.Time `json:"since"` // up or down since
 	Probes uint64    `json:"probes"`
+
+	// CertExpires is when the certificate expires that the check was shown last; zero if it was shown none.
+	CertExpires time.Time `json:"cert_expires,omitzero"`
 }
 
 // Rates are averages over the last Status.RatesOver seconds.

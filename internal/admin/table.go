@@ -17,14 +17,18 @@ import (
 // the environment variable NO_COLOR is set, and cut to its width; 100 columns are
 // enough but for long names.
 func StatusTable(w io.Writer, s Status) error {
-	var st style
+	_, err := w.Write(styleOf(w).table(&s))
+	return err
+}
+
+// styleOf finds out how to write to w.
+func styleOf(w io.Writer) (st style) {
 	if f, ok := w.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
 			st = style{colour: os.Getenv("NO_COLOR") == "", width: int(size.Col)}
 		}
 	}
-	_, err := w.Write(st.table(&s))
-	return err
+	return st
 }
 
 // A style is how a table is written. The zero value is plain and as wide as need be.
@@ -45,9 +49,10 @@ const (
 )
 
 var stateColours = map[string]colour{
-	"up": green, "running": green,
-	"down": red, "ejected": red, "unresolved": red,
-	"drain": yellow, "maint": yellow, "removed": yellow, "draining": yellow, "stopping": yellow,
+	"up": green, "running": green, "resolved": green, "read": green,
+	"half-open": yellow,
+	"down":      red, "ejected": red, "unresolved": red,
+	"drain": yellow, "maint": yellow, "removed": yellow, "draining": yellow, "stopping": yellow, "stale": yellow, "held": yellow,
 }
 
 func (st style) paint(c colour, text string) string {
@@ -84,9 +89,68 @@ func (st style) table(s *Status) []byte {
 			eligible = st.paint(red, "no backend to send connections to")
 		}
 		out.WriteString(title + eligible + "\n")
+		if moods := st.moods(p); moods != "" {
+			out.WriteString(moods + "\n")
+		}
+		for _, from := range p.Sources {
+			out.WriteString(st.source(s, from))
+		}
 		st.backends(s, p).write(&out, st)
+		if len(p.Strategies) > 0 {
+			out.WriteByte('\n')
+			strategies(p).write(&out, st)
+		}
 	}
 	return out.Bytes()
+}
+
+// source is a line about where backends come from.
+func (st style) source(s *Status, from Source) string {
+	line := fmt.Sprintf("  from %s: %s for %s, %d found", plain(from.Name), st.paint(stateColours[from.State], plain(from.State)),
+		ago(s.Now.Sub(from.Since)), from.Backends)
+	if from.Reason != "" {
+		reason, _, _ := strings.Cut(from.Reason, "\n")
+		line += ": " + st.paint(yellow, plain(reason))
+	}
+	return line + "\n"
+}
+
+// moods are what is out of the ordinary with a pool as a whole.
+func (st style) moods(p *Pool) string {
+	text := ""
+	if p.Panic {
+		text += "  " + st.paint(red, "panic: too few are healthy")
+	}
+	if p.OnBackup {
+		text += "  " + st.paint(yellow, "on backups")
+	}
+	if p.Queue > 0 {
+		text += "  " + st.paint(yellow, fmt.Sprintf("%d waiting", p.Queue))
+	}
+	if p.Denied > 0 {
+		text += "  " + st.paint(yellow, short(float64(p.Denied))+" retries denied")
+	}
+	return text
+}
+
+// strategies shows two strategies side by side.
+func strategies(p *Pool) *grid {
+	g := &grid{columns: []column{
+		{title: "STRATEGY"},
+		{title: "BALANCE"},
+		{title: "SESSIONS", right: true},
+		{title: "SHARE", right: true},
+		{title: "SUCCESS", right: true},
+		{title: "P50", right: true},
+		{title: "P95", right: true},
+		{title: "P99", right: true},
+	}}
+	for _, s := range p.Strategies {
+		g.add(cell{text: s.Name}, cell{text: s.Balance}, cell{text: short(float64(s.Sessions))},
+			cell{text: percent(s.Share)}, cell{text: percent(s.Success)},
+			cell{text: seconds(s.P50)}, cell{text: seconds(s.P95)}, cell{text: seconds(s.P99)})
+	}
+	return g
 }
 
 func (st style) services(s *Status) *grid {
@@ -142,7 +206,7 @@ func (st style) backends(s *Status, p *Pool) *grid {
 			failed.colour = yellow
 		}
 		in, out, fresh := b.Rates.texts()
-		g.add(cell{text: name}, cell{text: address}, state(b.State), cell{text: strconv.Itoa(b.Weight)},
+		g.add(cell{text: name}, cell{text: address}, state(b.State), cell{text: b.weight()},
 			cell{text: strconv.FormatInt(b.Connections, 10)}, cell{text: short(float64(b.Total))},
 			cell{text: fresh}, cell{text: in}, cell{text: out}, failed,
 			cell{text: latency(b.ConnectP50, b.ConnectP99)})

@@ -62,6 +62,9 @@ func seconds(s float64) string {
 	return ago(time.Duration(s * float64(time.Second)))
 }
 
+// percent writes a part of the whole.
+func percent(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" }
+
 // latency writes a median and a 99th percentile.
 func latency(p50, p99 float64) string {
 	if p99 <= 0 {
@@ -114,14 +117,29 @@ func (p *Pool) count() (up, configured int) {
 	return up, configured
 }
 
-// trouble says why a backend is not up, or what its check says against it, and
-// since when; "" if all is well.
+// weight writes the weight in force, and the configured one if the operator has
+// given another.
+func (b *Backend) weight() string {
+	if b.FileWeight == nil {
+		return strconv.Itoa(b.Weight)
+	}
+	return fmt.Sprintf("%d (file: %d)", b.Weight, *b.FileWeight)
+}
+
+// trouble says why a backend is not up, or not yet in full, or what its check says
+// against it, and since or until when; "" if all is well.
 func (b *Backend) trouble(now time.Time) string {
 	text := b.Reason
 	c := b.Check
 	if text == "" && c != nil && (c.Reason != "" || c.Detail != "") {
 		text = strings.TrimPrefix(c.Reason+": "+c.Detail, ": ")
 		text = "check: " + strings.TrimSuffix(text, ": ")
+	}
+	if b.State == "up" && b.Ramp > 0 && b.Ramp < 100 {
+		text = strings.TrimSuffix(fmt.Sprintf("slow start: %d %% of its share; %s", b.Ramp, text), "; ")
+	}
+	if !b.EjectedUntil.IsZero() {
+		text += " (on trial in " + ago(b.EjectedUntil.Sub(now)) + ")"
 	}
 	if text != "" && c != nil && !c.Up && !c.Since.IsZero() {
 		text += " (for " + ago(now.Sub(c.Since)) + ")"

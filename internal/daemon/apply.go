@@ -73,16 +73,16 @@ func (d *Daemon) plan(file *config.File) *generation {
 		name := spec.Balance.Name
 		p := &pool{Pool: spec}
 		if before := old.pool(name); before != nil {
-			p.balance, p.outlier = before.balance, before.outlier
+			p.balance, p.outlier, p.mood = before.balance, before.outlier, before.mood
 		} else {
-			p.outlier = health.NewOutlier(spec.Passive, d.ejected)
+			p.outlier, p.mood = health.NewOutlier(spec.Passive, d.circuit), &mood{}
 		}
 		if i := slices.IndexFunc(g.leaving, func(l leavingPool) bool { return l.Name() == name }); i >= 0 {
 			p.balance = g.leaving[i].Pool
 			g.leaving = slices.Delete(g.leaving, i, i+1)
 		}
 		if p.balance == nil {
-			p.balance = balance.New(balance.Spec{Name: name, Algorithm: spec.Balance.Algorithm}, nil)
+			p.balance = balance.New(balance.Spec{Name: name, Algorithm: spec.Balance.Algorithm, AB: spec.Balance.AB}, nil)
 		}
 		g.pools = append(g.pools, p)
 	}
@@ -159,6 +159,10 @@ func (d *Daemon) abort(c *change) {
 func (d *Daemon) commit(c *change) {
 	old, next := d.generation.Load(), c.next
 	d.logging.set(next.file.Log)
+	d.discovery.set(next.file)
+	for i, p := range next.pools {
+		next.pools[i] = p.with(d.discovery.backends(p.Pool))
+	}
 
 	for _, p := range next.pools {
 		p.outlier.Update(p.Passive, p.keys())
@@ -167,9 +171,16 @@ func (d *Daemon) commit(c *change) {
 	for _, p := range next.pools {
 		d.update(p)
 	}
+	d.operator.forget(next.pools)
 	next.index()
 	d.generation.Store(next)
+	for _, p := range old.pools {
+		if next.pool(p.Balance.Name) == nil {
+			d.depart(p, p.balance.Backends(), time.Now().Add(settling))
+		}
+	}
 	d.verdicts.Unlock()
+	d.journal.keep(next.members)
 	d.monitor.Set(next.targets())
 	c.tcp.Commit()
 	for _, p := range old.pools {
@@ -182,6 +193,7 @@ func (d *Daemon) commit(c *change) {
 		d.access.Switch(c.access, next.file.Log.AccessFormat)
 		d.accessTarget, d.accessFormat = next.file.Log.Access, next.file.Log.AccessFormat
 	}
+	d.operator.use(next.file.Admin.State)
 	d.retire(d.socket, c.socket)
 	d.retire(d.http, c.http)
 	d.socket, d.http = c.socket, c.http

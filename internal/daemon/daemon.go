@@ -28,6 +28,7 @@ import (
 	"github.com/poise-lb/poise/internal/admin"
 	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/internal/metrics"
+	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/tcp"
 )
@@ -56,24 +57,29 @@ type Options struct {
 // Daemon is a running system. Its methods are safe for concurrent use.
 type Daemon struct {
 	// Set once.
-	options Options
-	started time.Time
-	workers int // as configured when it started; 0 = one per CPU
-	log     *slog.Logger
-	logging *logging
-	server  *tcp.Server
-	monitor *health.Monitor
-	access  *accesslog.Log
-	metrics http.Handler // one for life: it remembers what objects that are gone have counted
-	reloads *reloads
-	notify  notifier
+	options   Options
+	started   time.Time
+	workers   int // as configured when it started; 0 = one per CPU
+	log       *slog.Logger
+	logging   *logging
+	server    *tcp.Server
+	monitor   *health.Monitor
+	access    *accesslog.Log
+	metrics   http.Handler // one for life: it remembers what objects that are gone have counted
+	reloads   *reloads
+	discovery *discovery
+	operator  *operator
+	notify    notifier
 
+	journal    journal
 	phase      atomic.Int32 // of phases
 	generation atomic.Pointer[generation]
 
 	// verdicts lets a commit and the verdicts of checks take turns, so that no
-	// backend misses the one that is spoken while it is being made.
-	verdicts sync.Mutex
+	// backend misses the one that is spoken while it is being made. It guards the
+	// following.
+	verdicts   sync.Mutex
+	departures map[*balance.Backend]departure
 
 	// applying is held while a configuration is prepared and committed, and
 	// guards what only that changes.
@@ -156,6 +162,8 @@ func start(o Options) (*Daemon, error) {
 		workers: file.Runtime.Workers,
 		logging: newLogging(o.Stderr),
 		reloads: newReloads(),
+
+		departures: map[*balance.Backend]departure{},
 	}
 	d.log = d.logging.logger()
 	d.logging.set(file.Log)
@@ -168,7 +176,7 @@ func start(o Options) (*Daemon, error) {
 	// logs and the admin interface need one more.
 	loops := workers(file)
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), loops+1))
-	d.server, err = tcp.NewServer(loops, d.log, tcp.Hooks{Connected: d.connected, Ended: d.ended})
+	d.server, err = tcp.NewServer(loops, d.log, tcp.Hooks{Connected: d.connected, Answered: d.answered, Ended: d.ended})
 	if err != nil {
 		die()
 		return nil, fmt.Errorf("event loops: %w", err)
@@ -176,6 +184,9 @@ func start(o Options) (*Daemon, error) {
 	d.monitor = health.NewMonitor(d.checked)
 	d.metrics = metrics.Handler(source{d}, o.Version, d.log)
 	d.access = accesslog.New(nil, accesslog.TCPLog, accesslog.DefaultQueue, d.log)
+	d.discovery = newDiscovery(d.log)
+	d.operator = newOperator(d.log)
+	d.operator.load(file.Admin.State)
 	if _, err := d.apply(file); err != nil {
 		d.close()
 		return nil, err
@@ -183,6 +194,9 @@ func start(o Options) (*Daemon, error) {
 	d.noteReload(nil)
 	d.phase.Store(running)
 	d.background.Go(d.reloader)
+	d.background.Go(func() { d.discover(living) })
+	d.background.Go(func() { d.watch(living) })
+	d.background.Go(func() { d.operator.saver(living) })
 	d.background.Go(func() { d.feedWatchdog(living) })
 	d.log.Info("started", "version", o.Version, "pid", os.Getpid(), "config", o.Path,
 		"services", len(file.Services), "pools", len(file.Pools),
@@ -200,6 +214,7 @@ func (d *Daemon) close() {
 	for _, e := range []endpoint{d.socket, d.http} {
 		e.close(d.log)
 	}
+	d.discovery.close()
 	d.monitor.Close()
 	for _, p := range d.generation.Load().pools {
 		p.outlier.Close()

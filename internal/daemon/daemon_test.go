@@ -37,7 +37,7 @@ func embedded(t *testing.T) (file *config.File, listen string) {
 	t.Cleanup(b.Close)
 	listen = reserve(t)
 	return parse(t, fmt.Sprintf(`
-admin: {socket: %s/admin.sock, http: %q}
+admin: {socket: %s/admin.sock, http: %q, state: ""}
 services:
   web: {listen: [%q], pool: web}
 pools:

@@ -3,10 +3,11 @@ package daemon
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 
-	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/tcp"
@@ -37,17 +38,17 @@ func diff(old, now *config.File) []string {
 	for _, p := range removedPools {
 		d.addf("pool %s: removed", p.Balance.Name)
 	}
-	d.object = "admin"
-	d.value("socket", old.Admin.Socket, now.Admin.Socket)
-	d.value("http", old.Admin.HTTP, now.Admin.HTTP)
-	d.object = "log"
-	d.value("level", old.Log.Level, now.Log.Level)
-	d.value("format", old.Log.Format, now.Log.Format)
-	d.value("access", old.Log.Access, now.Log.Access)
-	d.value("access_format", old.Log.AccessFormat, now.Log.AccessFormat)
-	d.object = "runtime"
-	d.value("pre_stop", old.Runtime.PreStop, now.Runtime.PreStop)
-	d.value("drain", old.Runtime.Drain, now.Runtime.Drain)
+	for _, section := range []struct {
+		name     string
+		old, now any
+	}{
+		{"admin", old.Admin, now.Admin},
+		{"log", old.Log, now.Log},
+		{"runtime", old.Runtime, now.Runtime},
+	} {
+		d.object = section.name
+		d.fields(keys{"Workers": ""}, section.old, section.now)
+	}
 	return d.lines
 }
 
@@ -104,7 +105,7 @@ func word(set bool, yes, no string) string {
 
 func (d *differences) service(old, now config.Service) {
 	d.object = "service " + now.Name
-	d.value("pool", old.Pool, now.Pool)
+	d.fields(keys{"TCP": ""}, old, now)
 	o, n := old.TCP, now.TCP
 	listener := func(l tcp.Listen) tcp.Listen { return l }
 	added, removed := match(o.Listen, n.Listen, listener, func(_, _ tcp.Listen) {})
@@ -114,16 +115,11 @@ func (d *differences) service(old, now config.Service) {
 	if len(removed) > 0 {
 		d.addf("%s: listener %s removed", d.object, few(listenTexts(removed)))
 	}
-	d.value("freebind", o.Freebind, n.Freebind)
-	d.value("max_connections", o.MaxConnections, n.MaxConnections)
-	d.value("timeouts.connect", o.Connect, n.Connect)
-	d.value("timeouts.connect_total", o.ConnectTotal, n.ConnectTotal)
-	d.value("timeouts.idle", o.Idle, n.Idle)
-	d.value("timeouts.half_close", o.HalfClose, n.HalfClose)
-	d.value("keepalive.idle", o.Keepalive.Idle, n.Keepalive.Idle)
-	d.value("keepalive.interval", o.Keepalive.Interval, n.Keepalive.Interval)
-	d.value("keepalive.probes", o.Keepalive.Probes, n.Keepalive.Probes)
-	d.value("retries", o.Retries, n.Retries)
+	d.fields(keys{
+		"Name": "", "Listen": "",
+		"Connect": "timeouts.connect", "ConnectTotal": "timeouts.connect_total",
+		"Idle": "timeouts.idle", "HalfClose": "timeouts.half_close",
+	}, o, n)
 }
 
 // few lists the first of many.
@@ -137,44 +133,64 @@ func few(texts []string) string {
 
 func (d *differences) pool(old, now config.Pool) {
 	d.object = "pool " + now.Balance.Name
-	d.value("balance", old.Balance.Algorithm, now.Balance.Algorithm)
-	d.value("hash.key", old.Balance.Hash.Key, now.Balance.Hash.Key)
-	d.value("hash.mask4", old.Balance.Hash.Mask4, now.Balance.Hash.Mask4)
-	d.value("hash.mask6", old.Balance.Hash.Mask6, now.Balance.Hash.Mask6)
-	d.value("hash.bound", old.Balance.Hash.Bound, now.Balance.Hash.Bound)
+	d.fields(keys{"Name": "", "Algorithm": "balance", "Backends": ""}, old.Balance, now.Balance)
 	d.value("on_down", word(old.OnDownClose, "close", "keep"), word(now.OnDownClose, "close", "keep"))
-	d.value("source", old.Source, now.Source)
-	d.check(old.Check, now.Check)
-	d.value("passive.failures", old.Passive.Failures, now.Passive.Failures)
-	d.value("passive.base", old.Passive.Base, now.Passive.Base)
-	d.value("passive.max", old.Passive.Max, now.Passive.Max)
-	d.value("passive.max_percent", old.Passive.MaxPercent, now.Passive.MaxPercent)
+	d.value("check.initial", word(old.Check.InitialDown, "down", "up"), word(now.Check.InitialDown, "down", "up"))
+	old.Check.InitialDown = now.Check.InitialDown
+	d.fields(keys{"Balance": "", "Discovery": "", "OnDownClose": ""}, old, now)
+	d.discovery(old.Discovery, now.Discovery)
 	d.backends(old.Balance.Backends, now.Balance.Backends)
 }
 
-func (d *differences) check(o, n health.Spec) {
-	d.value("check.type", o.Type, n.Type)
-	d.value("check.interval", o.Interval, n.Interval)
-	d.value("check.fast_interval", o.FastInterval, n.FastInterval)
-	d.value("check.down_interval", o.DownInterval, n.DownInterval)
-	d.value("check.timeout", o.Timeout, n.Timeout)
-	d.value("check.rise", o.Rise, n.Rise)
-	d.value("check.fall", o.Fall, n.Fall)
-	d.value("check.port", o.Port, n.Port)
-	d.value("check.initial", word(o.InitialDown, "down", "up"), word(n.InitialDown, "down", "up"))
-	d.value("check.http.path", o.HTTP.Path, n.HTTP.Path)
-	d.value("check.http.method", o.HTTP.Method, n.HTTP.Method)
-	d.value("check.http.host", o.HTTP.Host, n.HTTP.Host)
-	d.value("check.http.expect_status", statuses(o.HTTP.ExpectStatus), statuses(n.HTTP.ExpectStatus))
-	d.value("check.http.expect_body", o.HTTP.ExpectBody, n.HTTP.ExpectBody)
+// keys names fields of a struct that are called otherwise than their key; "" is
+// not reported.
+type keys map[string]string
+
+// fields reports what differs between two structs of one type that are made like
+// a section of the file.
+func (d *differences) fields(names keys, old, now any) {
+	o, n := reflect.ValueOf(old), reflect.ValueOf(now)
+	for i := range o.NumField() {
+		field := o.Type().Field(i).Name
+		key, named := names[field]
+		if !named {
+			key = snakeCase(field)
+		}
+		if key != "" {
+			d.field(key, o.Field(i), n.Field(i))
+		}
+	}
 }
 
-func statuses(ranges []health.StatusRange) string {
-	var texts []string
-	for _, r := range ranges {
-		texts = append(texts, r.String())
+// field reports a key. Lists are not spelled out, and secrets must not be.
+func (d *differences) field(key string, old, now reflect.Value) {
+	o, n := old.Interface(), now.Interface()
+	_, speaks := o.(fmt.Stringer)
+	switch {
+	case reflect.DeepEqual(o, n):
+	case old.Kind() == reflect.Struct && !speaks:
+		for i := range old.NumField() {
+			d.field(key+"."+snakeCase(old.Type().Field(i).Name), old.Field(i), now.Field(i))
+		}
+	case old.Kind() == reflect.Slice, old.Kind() == reflect.Map, old.Kind() == reflect.Pointer,
+		strings.Contains(key, "password"), show(o) == show(n):
+		d.addf("%s: %s has changed", d.object, key)
+	default:
+		d.value(key, o, n)
 	}
-	return strings.Join(texts, ",")
+}
+
+// snakeCase writes a field as its key: ExpectStatus is expect_status, HTTP is
+// http, MinTTL is min_ttl.
+func snakeCase(field string) string {
+	var b strings.Builder
+	for i, r := range field {
+		if i > 0 && unicode.IsUpper(r) && !unicode.IsUpper(rune(field[i-1])) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return strings.Replace(b.String(), "my_sql", "mysql", 1) // a word of its own
 }
 
 // backends pairs by address: another address is another server, another name is
@@ -187,9 +203,7 @@ func (d *differences) backends(old, now []balance.BackendSpec) {
 			if o.Name != n.Name {
 				d.addf("%s: was called %s", d.object, o.Name)
 			}
-			d.value("weight", o.Weight, n.Weight)
-			d.value("backup", o.Backup, n.Backup)
-			d.value("max_connections", o.MaxConnections, n.MaxConnections)
+			d.fields(keys{"Name": "", "Addr": "", "Initial": ""}, o, n)
 		})
 	for _, b := range added {
 		d.addf("%s: backend %s added", pool, backendText(b))

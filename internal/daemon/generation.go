@@ -27,6 +27,7 @@ type pool struct {
 	config.Pool
 	balance *balance.Pool
 	outlier *health.Outlier
+	mood    *mood
 }
 
 // member is a backend of a configured pool. Its key is what monitor and outlier
@@ -133,13 +134,20 @@ func (g *generation) routes() (routes []tcp.Route) {
 	return routes
 }
 
-// connected tells the outlier detector how a connect went. It runs on a loop.
+// connected tells the outlier detector how a connect ended. It runs on a loop.
 func (d *Daemon) connected(b *balance.Backend, r l4.ConnectReason) {
 	if r.Local() {
 		return // says nothing about the backend
 	}
 	if m := d.generation.Load().members[b]; m != nil {
-		m.pool.outlier.Report(m.key, r == l4.ConnectOK)
+		m.pool.outlier.Connected(m.key, r == l4.ConnectOK)
+	}
+}
+
+// answered tells it how an established connection fared. It runs on a loop.
+func (d *Daemon) answered(b *balance.Backend, ok bool) {
+	if m := d.generation.Load().members[b]; m != nil {
+		m.pool.outlier.Answered(m.key, ok)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/poise-lb/poise/health"
+	"github.com/poise-lb/poise/internal/metrics"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/tcp"
 )
@@ -33,6 +34,10 @@ func (s source) Ejections(b *balance.Backend) uint64 {
 	}
 	e, _ := m.pool.outlier.Status(m.key)
 	return e.Total
+}
+
+func (s source) StateChanges(b *balance.Backend) map[metrics.StateChange]uint64 {
+	return s.d.journal.of(b)
 }
 
 func (s source) LastReload() (at time.Time, ok bool) {

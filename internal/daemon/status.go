@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/internal/admin"
 	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/l4"
@@ -70,19 +71,62 @@ func (g *generation) serviceStatus(svc *tcp.Service) admin.Service {
 }
 
 func (d *Daemon) poolStatus(p *balance.Pool) admin.Pool {
-	s := admin.Pool{Name: p.Name(), Balance: p.Spec().Algorithm, Eligible: p.Eligible(), Backends: []admin.Backend{}}
+	snap := p.Snapshot()
+	s := admin.Pool{
+		Name: snap.Name, Balance: balanceText(snap), Eligible: snap.Eligible, Panic: snap.Panic, OnBackup: snap.Backup,
+		Queue: snap.Waiting, Denied: snap.Denied, Strategies: strategyStatus(snap.Strategies), Backends: []admin.Backend{},
+	}
+	g := d.generation.Load()
+	if i := slices.IndexFunc(g.file.Pools, func(c config.Pool) bool { return c.Balance.Name == p.Name() }); i >= 0 {
+		s.Sources = d.discovery.sources(g.file.Pools[i])
+	}
 	for _, b := range slices.Concat(p.Backends(), p.Leaving()) {
-		s.Backends = append(s.Backends, d.backendStatus(b))
+		one := d.backendStatus(b)
+		for _, m := range snap.Backends {
+			if m.Name == b.Name() && m.Addr == b.Addr() {
+				one.Ramp, one.Trials = m.Share, max(m.Trials, 0)
+			}
+		}
+		s.Backends = append(s.Backends, one)
 	}
 	return s
 }
 
-func (d *Daemon) backendStatus(b *balance.Backend) admin.Backend {
+// balanceText says how the pool chooses.
+func balanceText(s balance.Snapshot) string {
+	if len(s.Strategies) != 2 {
+		return s.Algorithm
+	}
+	return "ab: " + s.Strategies[0].Algorithm + " / " + s.Strategies[1].Algorithm
+}
+
+func strategyStatus(list []balance.StrategySnapshot) (out []admin.Strategy) {
+	var all uint64
+	for _, s := range list {
+		all += s.Sessions
+	}
+	for _, s := range list {
+		one := admin.Strategy{
+			Name: s.Name, Balance: s.Algorithm, Sessions: s.Sessions,
+			P50: s.Latency.Quantile(0.5).Seconds(), P95: s.Latency.Quantile(0.95).Seconds(), P99: s.Latency.Quantile(0.99).Seconds(),
+		}
+		if all > 0 {
+			one.Share = float64(s.Sessions) / float64(all)
+		}
+		if n := s.Successes + s.Failures; n > 0 {
+			one.Success = float64(s.Successes) / float64(n)
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+func (d *Daemon) backendStatus(b *balance.Backend) (s admin.Backend) {
 	connect, firstByte := b.Stats.ConnectTime.Counts(), b.Stats.FirstByteTime.Counts()
-	s := admin.Backend{
+	s = admin.Backend{
 		Name:         b.Name(),
 		Address:      b.Addr().String(),
-		State:        b.Flags().State(),
+		State:        b.State(),
 		Weight:       b.Weight(),
 		Backup:       b.Backup(),
 		Connections:  b.Active(),
@@ -103,9 +147,9 @@ func (d *Daemon) backendStatus(b *balance.Backend) admin.Backend {
 	if m == nil {
 		return s
 	}
-	if b.Flags()&balance.Ejected != 0 {
-		e, _ := m.pool.outlier.Status(m.key)
-		s.Reason = e.Why
+	defer d.operatorStatus(&s, m) // last: it says more about the reason
+	if e, _ := m.pool.outlier.Status(m.key); e.State != health.Closed {
+		s.Reason, s.EjectedUntil = e.Why, e.Until
 	}
 	st, known := d.monitor.Status(m.key)
 	if !known || m.pool.Check.Type == "none" {
@@ -120,6 +164,8 @@ func (d *Daemon) backendStatus(b *balance.Backend) admin.Backend {
 		Took:   st.Took.Seconds(),
 		Since:  st.Since,
 		Probes: st.Probes,
+
+		CertExpires: st.CertExpires,
 	}
 	if !st.Up {
 		s.Reason = checkReason(st.Verdict, string(st.Reason), st.Detail)

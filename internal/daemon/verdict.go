@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/l4"
@@ -16,25 +17,12 @@ func (d *Daemon) checked(key string, up bool, st health.Status) {
 		return
 	}
 	if up {
-		d.log.Info("backend is up", m.attrs("active")...)
+		d.note(m.Backend, slog.LevelInfo, "backend is up", "active", "passed")
 		return
 	}
-	d.log.Warn("backend is down", m.attrs("active", "reason", st.Reason, "detail", st.Detail)...)
+	d.note(m.Backend, slog.LevelWarn, "backend is down", "active", string(st.Reason), "detail", st.Detail)
 	if m.pool.OnDownClose {
-		d.server.CloseBackend(m.Backend, l4.BackendDown)
-	}
-}
-
-// ejected carries the verdict of real traffic to the pool. It runs on a
-// goroutine of the pool's outlier detector.
-func (d *Daemon) ejected(key string, ejected bool, why string) {
-	m := d.judge(key, balance.Ejected, ejected)
-	switch {
-	case m == nil:
-	case ejected:
-		d.log.Warn("backend is ejected", m.attrs("passive", "reason", why)...)
-	default:
-		d.log.Info("backend is no longer ejected", m.attrs("passive", "reason", why)...)
+		d.server.CloseBackend(m.Backend, l4.BackendDown, m.pool.spread())
 	}
 }
 
@@ -46,6 +34,7 @@ func (d *Daemon) judge(key string, f balance.Flag, on bool) *member {
 	m := d.generation.Load().byKey[key]
 	if m != nil {
 		m.pool.balance.SetFlag(m.ID(), f, on)
+		d.observe(m.pool)
 	}
 	return m
 }
@@ -58,24 +47,31 @@ func (m *member) attrs(by string, more ...any) []any {
 }
 
 // update makes the pool what its specification says, with the flags that are
-// due by what monitor and outlier detector know already: a backend that is new
-// under its name may be an old acquaintance, known to be down, and one that left
-// and returns may carry a verdict nobody would ever take back. d.verdicts is held.
+// due by what monitor, outlier detector and operator have said already: a backend
+// that is new under its name may be an old acquaintance, known to be down, and one
+// that left and returns may carry a verdict nobody would ever take back.
+// d.verdicts is held.
 func (d *Daemon) update(p *pool) {
 	spec := p.Balance
 	due := make([]balance.Flag, len(spec.Backends))
 	for i := range spec.Backends {
 		b := &spec.Backends[i]
 		due[i] = d.flagsDue(p, memberKey(spec.Name, b.Addr), b.Initial)
-		b.Initial = due[i]
+		b.Initial = due[i] | d.operator.due(memberKey(spec.Name, b.Addr)).flags()
 	}
-	p.balance.Update(spec)
+	removed := p.balance.Update(spec)
 	const judged = balance.Down | balance.Ejected
 	for i, b := range spec.Backends {
 		id := balance.BackendID{Name: b.Name, Addr: b.Addr}
 		p.balance.SetFlag(id, judged&^due[i], false)
 		p.balance.SetFlag(id, due[i], true)
+		if e, known := p.outlier.Status(memberKey(spec.Name, b.Addr)); known {
+			applyCircuit(p.balance, id, e.State, max(p.Passive.HalfOpen, 1))
+		}
 	}
+	d.oblige(p, spec)
+	d.observe(p)
+	d.depart(p, removed, time.Now())
 }
 
 // flagsDue returns the flags of a backend by what is known of its address;
@@ -88,7 +84,7 @@ func (d *Daemon) flagsDue(p *pool, key string, initial balance.Flag) balance.Fla
 			f = balance.Down
 		}
 	}
-	if e, known := p.outlier.Status(key); known && e.Ejected {
+	if e, known := p.outlier.Status(key); known && e.State == health.Open {
 		f |= balance.Ejected
 	}
 	return f

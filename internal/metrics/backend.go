@@ -23,6 +23,7 @@ type backendCounts struct {
 	connect, firstByte durations
 	ejections          carried
 	checkFailures      map[health.Reason]carried // nil if it never had a check
+	stateChanges       map[StateChange]carried
 }
 
 // A carried count goes on when its origin starts anew at zero, as those kept by
@@ -50,11 +51,12 @@ func (c *Collector) readBackend(b *balance.Backend, before backendCounts, gone b
 	n.bytesIn, n.bytesOut = b.Stats.BytesIn.Load(), b.Stats.BytesOut.Load()
 	n.connections = b.Stats.Connections.Load()
 
-	n.ejections, n.checkFailures = before.ejections, before.checkFailures
+	n.ejections, n.checkFailures, n.stateChanges = before.ejections, before.checkFailures, before.stateChanges
 	if gone {
 		return n
 	}
 	n.ejections = n.ejections.next(c.src.Ejections(b))
+	n.stateChanges = carry(before.stateChanges, c.src.StateChanges(b))
 	if st, ok := c.src.CheckStatus(b); ok {
 		n.checkFailures = make(map[health.Reason]carried, len(health.Reasons))
 		for _, r := range health.Reasons {
@@ -62,6 +64,18 @@ func (c *Collector) readBackend(b *balance.Backend, before backendCounts, gone b
 		}
 	}
 	return n
+}
+
+// carry goes on with counts by kind, of which some may be new and others gone.
+func carry(before map[StateChange]carried, now map[StateChange]uint64) map[StateChange]carried {
+	next := make(map[StateChange]carried, len(now))
+	for kind, c := range before {
+		next[kind] = c.next(now[kind])
+	}
+	for kind, n := range now {
+		next[kind] = before[kind].next(n)
+	}
+	return next
 }
 
 func addBackend(sum, c *backendCounts) {
@@ -74,6 +88,12 @@ func addBackend(sum, c *backendCounts) {
 	sum.connect.add(&c.connect)
 	sum.firstByte.add(&c.firstByte)
 	sum.ejections.base += c.ejections.total()
+	if len(c.stateChanges) > 0 && sum.stateChanges == nil {
+		sum.stateChanges = make(map[StateChange]carried, len(c.stateChanges))
+	}
+	for kind, n := range c.stateChanges {
+		sum.stateChanges[kind] = carried{base: sum.stateChanges[kind].base + n.total()}
+	}
 	if c.checkFailures != nil && sum.checkFailures == nil {
 		sum.checkFailures = make(map[health.Reason]carried, len(c.checkFailures))
 	}
@@ -91,15 +111,16 @@ type backendGauges struct {
 	weight    int
 	checked   bool
 	checkTook float64 // seconds
+	certEnds  int64   // Unix time; 0 = the check was shown no certificate
 }
 
 func (c *Collector) collectPools(ch chan<- prometheus.Metric) {
 	keys := map[*balance.Backend]backendKey{}
 	gauges := map[backendKey]*backendGauges{}
-	eligible := map[string]int{}
+	pools := map[*balance.Pool]string{}
 	for _, p := range c.src.Pools() {
 		pool := label(p.Name())
-		eligible[pool] += p.Eligible()
+		pools[p] = pool
 		// In this order a backend that an Update moves meanwhile, either way, is
 		// seen at least once; a backend overlooked would be taken for gone.
 		for _, b := range slices.Concat(p.Backends(), p.Leaving(), p.Backends()) {
@@ -113,9 +134,7 @@ func (c *Collector) collectPools(ch chan<- prometheus.Metric) {
 	for b, key := range keys {
 		c.readGauges(gauges[key], b)
 	}
-	for pool, n := range eligible {
-		ch <- poolEligible.value(float64(n), pool)
-	}
+	c.emitPools(ch, pools)
 	for key, n := range c.backends.totals(keys) {
 		emitBackend(ch, key, n, gauges[key])
 	}
@@ -127,9 +146,13 @@ func (c *Collector) readGauges(g *backendGauges, b *balance.Backend) {
 	if flags&balance.Removed != 0 {
 		return
 	}
-	g.state, g.up, g.weight = flags.State(), flags == 0, b.Weight()
+	g.state, g.weight = b.State(), b.Weight()
+	g.up = g.state == balance.Flag(0).State()
 	if st, ok := c.src.CheckStatus(b); ok && !st.At.IsZero() {
 		g.checked, g.checkTook = true, st.Took.Seconds()
+		if !st.CertExpires.IsZero() {
+			g.certEnds = st.CertExpires.Unix()
+		}
 	}
 }
 
@@ -143,6 +166,9 @@ func emitBackend(ch chan<- prometheus.Metric, key backendKey, n *backendCounts, 
 	ch <- backendWeight.value(float64(g.weight), p, b)
 	if g.checked {
 		ch <- backendCheckDuration.value(g.checkTook, p, b)
+		if g.certEnds != 0 {
+			ch <- backendCheckCertificate.value(float64(g.certEnds), p, b)
+		}
 	}
 
 	ch <- backendConnectionsTotal.value(float64(n.connections), p, b)
@@ -156,6 +182,9 @@ func emitBackend(ch chan<- prometheus.Metric, key backendKey, n *backendCounts, 
 	ch <- &histogram{backendConnectDuration, []string{p, b}, &n.connect}
 	ch <- &histogram{backendFirstByte, []string{p, b}, &n.firstByte}
 	ch <- backendEjections.value(float64(n.ejections.total()), p, b)
+	for kind, changes := range n.stateChanges {
+		ch <- backendStateChanges.value(float64(changes.total()), p, b, kind.Author, kind.Reason)
+	}
 	for reason, failed := range n.checkFailures {
 		ch <- backendCheckFailures.value(float64(failed.total()), p, b, string(reason))
 	}

@@ -21,6 +21,7 @@ type Collector struct {
 
 	mu       sync.Mutex // guards the following, and the source
 	services *ledger[string, *tcp.Service, serviceCounts]
+	pools    *ledger[string, *balance.Pool, poolCounts]
 	backends *ledger[backendKey, *balance.Backend, backendCounts]
 	busy     busyMeter
 }
@@ -30,6 +31,7 @@ type Collector struct {
 func New(src Source, version string) *Collector {
 	c := &Collector{src: src, version: version}
 	c.services = newLedger[string](readService, addService)
+	c.pools = newLedger[string](readPool, addPool)
 	c.backends = newLedger[backendKey](c.readBackend, addBackend)
 	return c
 }

@@ -45,62 +45,95 @@ func TestValues(t *testing.T) {
 	a.Stats.ConnectFailures[l4.ConnectRefused].Add(5)
 	a.Stats.ConnectTime.Observe(time.Millisecond)
 
+	comparing := poolSpec("ab", backendSpec("c", 4), backendSpec("d", 5))
+	comparing.AB = &balance.AB{A: "round-robin", B: "p2c", Split: 1}
+	ab := balance.New(comparing, nil)
+	for i, ok := range []bool{true, true, false} {
+		lease, err := ab.Acquire(flow(uint16(i)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease.Report(ok, time.Millisecond)
+		lease.Release()
+	}
+	onTrial := ab.Backends()[1].ID()
+	ab.SetTrial(onTrial, 1)
+
 	src := &fake{
 		services: []*tcp.Service{svc},
-		pools:    []*balance.Pool{pool},
+		pools:    []*balance.Pool{pool, ab},
 		checks: map[balance.BackendID]health.Status{
-			ids[0]: {Up: true, At: time.Now(), Took: 1500 * time.Microsecond},
+			ids[0]: {Up: true, At: time.Now(), Took: 1500 * time.Microsecond, CertExpires: time.Unix(1_900_000_000, 0)},
 			ids[1]: {FailuresBy: map[health.Reason]uint64{health.L4CON: 9}},
 		},
 		ejections: map[balance.BackendID]uint64{ids[1]: 6},
-		reloaded:  time.UnixMilli(1_700_000_000_250),
-		reloadOK:  true,
-		busy:      []time.Duration{time.Second, 0},
-		total:     []time.Duration{4 * time.Second, 4 * time.Second},
-		dropped:   8,
+		changes: map[balance.BackendID]map[StateChange]uint64{ids[1]: {
+			{"active", "L4CON"}: 2, {"active", "passed"}: 1,
+		}},
+		reloaded: time.UnixMilli(1_700_000_000_250),
+		reloadOK: true,
+		busy:     []time.Duration{time.Second, 0},
+		total:    []time.Duration{4 * time.Second, 4 * time.Second},
+		dropped:  8,
 
 		acceptErrors: map[string]uint64{"no_descriptors": 3, "other": 0},
 	}
 	s := gather(t, registry(src))
 	s.want(t, "once", map[string]float64{
-		"poise_config_last_reload_success":                                             1,
-		"poise_config_last_reload_timestamp_seconds":                                   1_700_000_000.25,
-		"poise_service_connections{service=pg}":                                        0,
-		"poise_service_connections_total{service=pg}":                                  7,
-		"poise_service_refused_total{reason=no_backend,service=pg}":                    2,
-		"poise_service_refused_total{reason=refused_limit,service=pg}":                 0,
-		"poise_service_bytes_total{direction=in,service=pg}":                           100,
-		"poise_service_bytes_total{direction=out,service=pg}":                          200,
-		"poise_retries_total{service=pg}":                                              4,
-		"poise_sessions_total{outcome=ok,service=pg}":                                  3,
-		"poise_sessions_total{outcome=connect_failed,service=pg}":                      1,
-		"poise_sessions_total{outcome=killed,service=pg}":                              0,
-		"poise_session_duration_seconds{service=pg}":                                   1,
-		"poise_pool_eligible_backends{pool=db}":                                        2,
-		"poise_backend_connections{backend=a,pool=db}":                                 3,
-		"poise_backend_connections_total{backend=a,pool=db}":                           2,
-		"poise_backend_bytes_total{backend=a,direction=in,pool=db}":                    10,
-		"poise_backend_bytes_total{backend=a,direction=out,pool=db}":                   20,
-		"poise_backend_connect_failures_total{backend=a,pool=db,reason=refused}":       5,
-		"poise_backend_connect_failures_total{backend=a,pool=db,reason=ok}":            -1,
-		"poise_backend_connect_duration_seconds{backend=a,pool=db}":                    1,
-		"poise_backend_first_byte_duration_seconds{backend=a,pool=db}":                 0,
-		"poise_backend_up{backend=a,pool=db}":                                          1,
-		"poise_backend_up{backend=b,pool=db}":                                          0,
-		"poise_backend_up{backend=/run/\ufffd,pool=db}":                                1,
-		"poise_backend_state{backend=b,pool=db,state=down}":                            1,
-		"poise_backend_state{backend=b,pool=db,state=up}":                              0,
-		"poise_backend_weight{backend=b,pool=db}":                                      100,
-		"poise_backend_check_failures_total{backend=b,pool=db,reason=L4CON}":           9,
-		"poise_backend_check_failures_total{backend=a,pool=db,reason=L7STS}":           0,
-		"poise_backend_check_failures_total{backend=/run/\ufffd,pool=db,reason=L4CON}": -1,
-		"poise_backend_check_duration_seconds{backend=a,pool=db}":                      0.0015,
-		"poise_backend_check_duration_seconds{backend=b,pool=db}":                      -1,
-		"poise_backend_ejections_total{backend=b,pool=db}":                             6,
-		"poise_loop_busy_ratio{loop=0}":                                                0.25,
-		"poise_loop_busy_ratio{loop=1}":                                                0,
-		"poise_accept_errors_total{reason=no_descriptors}":                             3,
-		"poise_accesslog_dropped_total":                                                8,
+		"poise_config_last_reload_success":                                                 1,
+		"poise_config_last_reload_timestamp_seconds":                                       1_700_000_000.25,
+		"poise_service_connections{service=pg}":                                            0,
+		"poise_service_connections_total{service=pg}":                                      7,
+		"poise_service_refused_total{reason=no_backend,service=pg}":                        2,
+		"poise_service_refused_total{reason=refused_limit,service=pg}":                     0,
+		"poise_service_bytes_total{direction=in,service=pg}":                               100,
+		"poise_service_bytes_total{direction=out,service=pg}":                              200,
+		"poise_retries_total{service=pg}":                                                  4,
+		"poise_sessions_total{outcome=ok,service=pg}":                                      3,
+		"poise_sessions_total{outcome=connect_failed,service=pg}":                          1,
+		"poise_sessions_total{outcome=killed,service=pg}":                                  0,
+		"poise_session_duration_seconds{service=pg}":                                       1,
+		"poise_pool_eligible_backends{pool=db}":                                            2,
+		"poise_pool_panic{pool=db}":                                                        0,
+		"poise_pool_queue{pool=db}":                                                        0,
+		"poise_pool_retries_denied_total{pool=db}":                                         0,
+		"poise_strategy_sessions_total{pool=ab,strategy=a}":                                3,
+		"poise_strategy_sessions_total{pool=ab,strategy=b}":                                0,
+		"poise_strategy_sessions_total{pool=db,strategy=a}":                                -1,
+		"poise_strategy_attempts_total{pool=ab,result=ok,strategy=a}":                      2,
+		"poise_strategy_attempts_total{pool=ab,result=failed,strategy=a}":                  1,
+		"poise_strategy_first_byte_duration_seconds{pool=ab,strategy=a}":                   2,
+		"poise_backend_state{backend=d,pool=ab,state=half-open}":                           1,
+		"poise_backend_up{backend=d,pool=ab}":                                              0,
+		"poise_backend_state_changes_total{author=active,backend=b,pool=db,reason=L4CON}":  2,
+		"poise_backend_state_changes_total{author=active,backend=b,pool=db,reason=passed}": 1,
+		"poise_backend_state_changes_total{author=active,backend=a,pool=db,reason=passed}": -1,
+		"poise_backend_connections{backend=a,pool=db}":                                     3,
+		"poise_backend_connections_total{backend=a,pool=db}":                               2,
+		"poise_backend_bytes_total{backend=a,direction=in,pool=db}":                        10,
+		"poise_backend_bytes_total{backend=a,direction=out,pool=db}":                       20,
+		"poise_backend_connect_failures_total{backend=a,pool=db,reason=refused}":           5,
+		"poise_backend_connect_failures_total{backend=a,pool=db,reason=ok}":                -1,
+		"poise_backend_connect_duration_seconds{backend=a,pool=db}":                        1,
+		"poise_backend_first_byte_duration_seconds{backend=a,pool=db}":                     0,
+		"poise_backend_up{backend=a,pool=db}":                                              1,
+		"poise_backend_up{backend=b,pool=db}":                                              0,
+		"poise_backend_up{backend=/run/\ufffd,pool=db}":                                    1,
+		"poise_backend_state{backend=b,pool=db,state=down}":                                1,
+		"poise_backend_state{backend=b,pool=db,state=up}":                                  0,
+		"poise_backend_weight{backend=b,pool=db}":                                          100,
+		"poise_backend_check_failures_total{backend=b,pool=db,reason=L4CON}":               9,
+		"poise_backend_check_failures_total{backend=a,pool=db,reason=L7STS}":               0,
+		"poise_backend_check_failures_total{backend=/run/\ufffd,pool=db,reason=L4CON}":     -1,
+		"poise_backend_check_duration_seconds{backend=a,pool=db}":                          0.0015,
+		"poise_backend_check_duration_seconds{backend=b,pool=db}":                          -1,
+		"poise_backend_check_certificate_expiry_timestamp_seconds{backend=a,pool=db}":      1_900_000_000,
+		"poise_backend_check_certificate_expiry_timestamp_seconds{backend=b,pool=db}":      -1,
+		"poise_backend_ejections_total{backend=b,pool=db}":                                 6,
+		"poise_loop_busy_ratio{loop=0}":                                                    0.25,
+		"poise_loop_busy_ratio{loop=1}":                                                    0,
+		"poise_accept_errors_total{reason=no_descriptors}":                                 3,
+		"poise_accesslog_dropped_total":                                                    8,
 	})
 	used := map[string]bool{}
 	for k := range s {
@@ -211,6 +244,62 @@ func TestRemovedBackend(t *testing.T) {
 		"poise_backend_connect_duration_seconds{backend=b,pool=p}": 1,
 		"poise_backend_ejections_total{backend=b,pool=p}":          3,
 	})
+}
+
+// Two strategies that are compared no longer keep their counts, and so does a pool
+// that is in panic and has denied retries.
+func TestPoolPolicies(t *testing.T) {
+	spec := poolSpec("p", backendSpec("a", 1), backendSpec("b", 2), backendSpec("c", 3))
+	spec.AB = &balance.AB{A: "random", B: "first"}
+	spec.Retry = balance.RetryBudget{Percent: 0, Floor: 1}
+	pool := balance.New(spec, nil)
+	src := &fake{pools: []*balance.Pool{pool}, changes: map[balance.BackendID]map[StateChange]uint64{}}
+	reg := registry(src)
+	var p promise
+	lease, err := pool.Acquire(flow(1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Report(true, time.Millisecond)
+	lease.Release()
+	denied := 0
+	for range 100 {
+		if !pool.AllowRetry() {
+			denied++
+		}
+	}
+	src.changes[pool.Backends()[0].ID()] = map[StateChange]uint64{{"passive", "failures"}: 4}
+	counts := map[string]float64{
+		"poise_pool_retries_denied_total{pool=p}":                                            float64(denied),
+		"poise_strategy_sessions_total{pool=p,strategy=b}":                                   1,
+		"poise_backend_state_changes_total{author=passive,backend=a,pool=p,reason=failures}": 4,
+	}
+	scrape := func(when string, more map[string]float64) {
+		t.Helper()
+		s := gather(t, reg)
+		p.check(t, s)
+		s.want(t, when, counts)
+		s.want(t, when, more)
+	}
+	scrape("compared", map[string]float64{"poise_pool_panic{pool=p}": 0})
+	if denied == 0 {
+		t.Error("no retry is denied")
+	}
+
+	spec.AB, spec.Algorithm, spec.Panic = nil, "random", 50
+	pool.Update(spec)
+	for _, b := range pool.Backends()[:2] {
+		pool.SetFlag(b.ID(), balance.Down, true)
+	}
+	clear(src.changes) // as after the backend was removed and added again
+	scrape("not compared any more", map[string]float64{"poise_pool_panic{pool=p}": 1, "poise_pool_eligible_backends{pool=p}": 3})
+	src.changes[pool.Backends()[0].ID()] = map[StateChange]uint64{{"passive", "failures"}: 1}
+	counts["poise_backend_state_changes_total{author=passive,backend=a,pool=p,reason=failures}"] = 5
+	scrape("another change", nil)
+
+	src.pools = []*balance.Pool{balance.New(spec, nil)}
+	clear(src.changes)
+	scrape("another pool of the name", map[string]float64{"poise_pool_panic{pool=p}": 0})
 }
 
 // A pool and a service, removed and added again as other objects.

@@ -60,6 +60,8 @@ func TestDocumentedWords(t *testing.T) {
 	for _, r := range health.Reasons {
 		words = append(words, string(r))
 	}
+	words = append(words, Authors...)
+	words = append(words, StateReasons...)
 	for _, w := range words {
 		if !strings.Contains(doc, "`"+w+"`") {
 			t.Errorf("%s is not explained", w)

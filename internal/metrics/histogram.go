@@ -34,8 +34,9 @@ type durations struct {
 	buckets [l4.HistogramBuckets]uint64
 }
 
-func (d *durations) read(h *l4.Histogram) {
-	c := h.Counts()
+func (d *durations) read(h *l4.Histogram) { d.set(h.Counts()) }
+
+func (d *durations) set(c l4.HistogramCounts) {
 	d.micros, d.count, d.buckets = uint64(math.Round(c.Sum*1e6)), c.Count, c.Buckets
 }
 

@@ -18,7 +18,14 @@ var (
 	sessions                = counter("poise_sessions_total", "Client connections that ended, by how they ended.", "service", "outcome")
 	sessionDuration         = histogramOf("poise_session_duration_seconds", "Time from accepting a client connection that reached a backend to its end.", sessionBounds, "service")
 
-	poolEligible = gauge("poise_pool_eligible_backends", "Backends that new connections are spread over now: those of the tier in use.", "pool")
+	poolEligible      = gauge("poise_pool_eligible_backends", "Backends that new connections are spread over now: those of the tier in use.", "pool")
+	poolPanic         = gauge("poise_pool_panic", "1 while so few backends are healthy that all are used, else 0.", "pool")
+	poolQueue         = gauge("poise_pool_queue", "Connections that wait for a backend with room.", "pool")
+	poolRetriesDenied = counter("poise_pool_retries_denied_total", "Further backends not tried because the retry budget was exhausted.", "pool")
+
+	strategySessions = counter("poise_strategy_sessions_total", "Connections that were given to one of the two strategies that the pool compares.", "pool", "strategy")
+	strategyAttempts = counter("poise_strategy_attempts_total", "Connections and retries by what came of them: ok with the backend's first byte, failed before it.", "pool", "strategy", "result")
+	strategyDuration = histogramOf("poise_strategy_first_byte_duration_seconds", "Time from the connect to the backend's first byte.", connectBounds, "pool", "strategy")
 
 	backendConnections      = gauge("poise_backend_connections", "Connections to the backend that are open or being made.", "pool", "backend")
 	backendConnectionsTotal = counter("poise_backend_connections_total", "Connections established to the backend.", "pool", "backend")
@@ -26,12 +33,14 @@ var (
 	backendConnectFailures  = counter("poise_backend_connect_failures_total", "Connect attempts to the backend that failed. The reasons no_local_port and no_descriptors are this host's failures.", "pool", "backend", "reason")
 	backendConnectDuration  = histogramOf("poise_backend_connect_duration_seconds", "Time the connects that succeeded took.", connectBounds, "pool", "backend")
 	backendFirstByte        = histogramOf("poise_backend_first_byte_duration_seconds", "Time from the established connection to the backend's first byte.", connectBounds, "pool", "backend")
-	backendUp               = gauge("poise_backend_up", "1 if nothing keeps the backend from getting new connections but perhaps a weight of 0, else 0.", "pool", "backend")
+	backendUp               = gauge("poise_backend_up", "1 if nothing keeps the backend from getting new connections but perhaps a weight of 0, else 0, which includes half-open.", "pool", "backend")
 	backendState            = gauge("poise_backend_state", "1 for the state the backend is in, 0 for all others.", "pool", "backend", "state")
-	backendWeight           = gauge("poise_backend_weight", "Configured weight; 0 if the backend is removed.", "pool", "backend")
+	backendWeight           = gauge("poise_backend_weight", "Weight, the operator's if there is one, else the configured one; 0 if the backend is removed.", "pool", "backend")
 	backendCheckFailures    = counter("poise_backend_check_failures_total", "Active checks that failed.", "pool", "backend", "reason")
 	backendCheckDuration    = gauge("poise_backend_check_duration_seconds", "Time the latest active check took.", "pool", "backend")
+	backendCheckCertificate = gauge("poise_backend_check_certificate_expiry_timestamp_seconds", "When the certificate expires that the active check was shown last, or one above it that it needs.", "pool", "backend")
 	backendEjections        = counter("poise_backend_ejections_total", "Times passive checks ejected the backend.", "pool", "backend")
+	backendStateChanges     = counter("poise_backend_state_changes_total", "Changes of the backend's state by who made them and why, as they are in the log. Only kinds that have happened have a series.", "pool", "backend", "author", "reason")
 
 	loopBusy         = gauge("poise_loop_busy_ratio", "Share of the time since an earlier scrape that the event loop was at work, 0 to 1.", "loop")
 	acceptErrors     = counter("poise_accept_errors_total", "Times accepting failed or had to pause.", "reason")

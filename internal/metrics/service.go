@@ -11,7 +11,9 @@ import (
 
 // refusals are the outcomes of connections that were turned away without a
 // backend having failed them.
-var refusals = []l4.Outcome{l4.NoBackend, l4.RefusedLimit, l4.NoLocalPort, l4.NoDescriptors}
+var refusals = []l4.Outcome{
+	l4.NoBackend, l4.RefusedLimit, l4.QueueFull, l4.QueueTimeout, l4.NoLocalPort, l4.NoDescriptors,
+}
 
 // serviceCounts is what one service has counted.
 type serviceCounts struct {

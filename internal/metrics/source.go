@@ -18,6 +18,24 @@ import (
 	"github.com/poise-lb/poise/l4/tcp"
 )
 
+// A StateChange is a kind of change of a backend's state: who made it, and why.
+type StateChange struct{ Author, Reason string }
+
+// Authors of a StateChange: the active check, the passive one, the operator, the
+// resolver or a file of backends.
+var Authors = []string{"active", "passive", "operator", "resolver"}
+
+// StateReasons are the reasons of a StateChange besides those of checks that fail
+// (health.Reasons): a check that passes again, what passive checks do
+// (health.Cause), the operator's words, and what the resolver finds.
+var StateReasons = []string{
+	"passed",
+	string(health.CauseFailures), string(health.CauseTimeOver), string(health.CauseTrialFailed),
+	string(health.CauseTrialPassed), string(health.CauseNotAllowed),
+	"drain", "maint", "ready", "weight",
+	"added", "removed",
+}
+
 // A Source is where the numbers are; the daemon implements it. Every method is
 // called at each scrape, by one goroutine at a time.
 type Source interface {
@@ -35,6 +53,10 @@ type Source interface {
 	// Ejections returns how often passive checks have ejected b, not counting
 	// others of its name; 0 if b has none. It may start anew after b was removed.
 	Ejections(b *balance.Backend) uint64
+	// StateChanges counts how often the state of b has changed, by author and
+	// reason; both are words of Authors and StateReasons. It may start anew after b
+	// was removed. The map is the caller's.
+	StateChanges(b *balance.Backend) map[StateChange]uint64
 	// LastReload returns when the configuration was last read, at the start or at
 	// a reload, and whether it was taken.
 	LastReload() (at time.Time, ok bool)

@@ -3,6 +3,7 @@ package metrics
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"strings"
 	"sync"
@@ -28,6 +29,7 @@ type fake struct {
 	pools     []*balance.Pool
 	checks    map[balance.BackendID]health.Status
 	ejections map[balance.BackendID]uint64
+	changes   map[balance.BackendID]map[StateChange]uint64
 	reloaded  time.Time
 	reloadOK  bool
 	busy      []time.Duration
@@ -60,6 +62,12 @@ func (f *fake) Ejections(b *balance.Backend) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ejections[b.ID()]
+}
+
+func (f *fake) StateChanges(b *balance.Backend) map[StateChange]uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.changes[b.ID()])
 }
 
 func (f *fake) LastReload() (time.Time, bool) {

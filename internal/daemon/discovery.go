@@ -1,0 +1,306 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/poise-lb/poise/internal/admin"
+	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/resolve"
+	"github.com/poise-lb/poise/l4/balance"
+)
+
+// discovery finds the backends that the configuration does not give by address:
+// those behind names, and those listed in files.
+type discovery struct {
+	// Set once.
+	log   *slog.Logger
+	names *resolve.Resolver
+	files *resolve.Files[[]balance.BackendSpec]
+	news  chan struct{} // capacity 1: something has been found since it was read
+}
+
+func newDiscovery(log *slog.Logger) *discovery {
+	x := &discovery{log: log, news: make(chan struct{}, 1)}
+	x.names = resolve.New(x.nameChanged)
+	x.files = resolve.NewFiles(x.fileChanged)
+	return x
+}
+
+func (x *discovery) close() {
+	x.names.Close()
+	x.files.Close()
+}
+
+// firstLookup is how long a start or a reload waits for names that nobody has
+// asked for yet: better a moment late than with a pool that refuses everybody for
+// that moment, and better with an empty pool than never.
+const firstLookup = time.Second
+
+// set makes the names and files of a configuration those that are watched. Files
+// have been read when it returns, names looked up if that was quick.
+func (x *discovery) set(file *config.File) {
+	var names []resolve.Target
+	var files []resolve.FileTarget[[]balance.BackendSpec]
+	for _, p := range file.Pools {
+		d := p.Discovery
+		for _, n := range d.Names {
+			names = append(names, resolve.Target{
+				Key:     nameKey(p, n),
+				Servers: d.Resolve.Servers,
+				Limits:  resolve.Limits{MinTTL: d.Resolve.MinTTL, MaxTTL: d.Resolve.MaxTTL, Hold: d.Resolve.Hold},
+			})
+		}
+		if d.File != "" {
+			files = append(files, resolve.FileTarget[[]balance.BackendSpec]{Key: p.Balance.Name, Path: d.File, Parse: p.ParseBackends})
+		}
+	}
+	x.files.Set(files)
+	x.names.Set(names)
+	ctx, cancel := context.WithTimeout(context.Background(), firstLookup)
+	defer cancel()
+	x.names.Settle(ctx)
+}
+
+func nameKey(p config.Pool, n config.Name) resolve.Key {
+	k := resolve.Key{Owner: p.Balance.Name, Name: n.Host}
+	if n.SRV {
+		k.Kind = resolve.SRV
+	}
+	return k
+}
+
+// backends lists all backends that a configured pool has now, in the order in
+// which the configuration gives them and what they come from. What it gives by
+// address stays what it is, whatever else leads to the same address.
+func (x *discovery) backends(p config.Pool) []balance.BackendSpec {
+	list := make([]balance.BackendSpec, 0, len(p.Balance.Backends))
+	addrs, called := map[balance.Address]bool{}, map[string]bool{}
+	for _, b := range p.Balance.Backends {
+		addrs[b.Addr], called[b.Name] = true, true
+	}
+	add := func(b balance.BackendSpec) {
+		if addrs[b.Addr] {
+			return
+		}
+		if called[b.Name] {
+			b.Name += "/" + b.Addr.String()
+		}
+		addrs[b.Addr], called[b.Name] = true, true
+		list = append(list, b)
+	}
+	names := p.Discovery.Names
+	for i := range len(p.Balance.Backends) + 1 {
+		for ; len(names) > 0 && names[0].After == i; names = names[1:] {
+			for _, b := range x.members(p, names[0]) {
+				add(b)
+			}
+		}
+		if i < len(p.Balance.Backends) {
+			list = append(list, p.Balance.Backends[i])
+		}
+	}
+	if p.Discovery.File != "" {
+		st, _ := x.files.Status(p.Balance.Name)
+		for _, b := range st.Value {
+			add(b)
+		}
+	}
+	return list
+}
+
+// members makes backends of the addresses of a name.
+func (x *discovery) members(p config.Pool, n config.Name) (list []balance.BackendSpec) {
+	st, _ := x.names.Status(nameKey(p, n))
+	for _, m := range st.Members {
+		if p.Source.IsValid() && p.Source.Is4() != m.Addr.Is4() {
+			continue // cannot be reached from there
+		}
+		b := balance.BackendSpec{
+			Addr:           balance.Address{AddrPort: netip.AddrPortFrom(m.Addr, n.Port)},
+			Weight:         n.Weight,
+			Backup:         n.Backup,
+			MaxConnections: n.MaxConnections,
+		}
+		if n.SRV {
+			b.Addr.AddrPort = netip.AddrPortFrom(m.Addr, m.Port)
+			b.Weight = max(int(m.Weight), 1)                            // RFC 2782: 0 is a very small chance, not none
+			b.Backup = n.Backup || m.Priority != st.Members[0].Priority // sorted: the first is the lowest
+		}
+		b.Name = n.Name + "/" + b.Addr.String()
+		if !p.Check.InitiallyUp() {
+			b.Initial = balance.Down
+		}
+		list = append(list, b)
+	}
+	return list
+}
+
+// nameChanged tells that a name leads elsewhere, or that it is known less well.
+// It runs on the name's goroutine.
+func (x *discovery) nameChanged(key resolve.Key, st resolve.Status) {
+	log := x.log.With("pool", key.Owner, "name", key.Name, "addresses", len(st.Members), "by", "resolver")
+	switch st.State {
+	case resolve.Resolved:
+		log.Info("name is resolved")
+	case resolve.Stale:
+		log.Warn("name cannot be resolved, its backends stay", "reason", st.Detail)
+	case resolve.Held:
+		log.Warn("name has no address any more, its backends stay for the hold time", "reason", st.Detail, "until", st.Until.Format(time.RFC3339))
+	case resolve.Unresolved:
+		log.Warn("name has had no address for the hold time, its backends go", "reason", st.Detail)
+	}
+	x.tell()
+}
+
+// fileChanged tells of other content. It runs on the watcher's goroutine or on
+// that of a reload.
+func (x *discovery) fileChanged(pool string, st resolve.FileStatus[[]balance.BackendSpec]) {
+	if st.Detail != "" {
+		x.log.Error("backends_file is not used as it is", "pool", pool, "backends", len(st.Value), "by", "resolver", "reason", st.Detail)
+	} else {
+		x.log.Info("backends_file is read", "pool", pool, "backends", len(st.Value), "by", "resolver")
+	}
+	x.tell()
+}
+
+func (x *discovery) tell() {
+	select {
+	case x.news <- struct{}{}:
+	default:
+	}
+}
+
+// sources describes where the backends of a configured pool come from, and how
+// that is.
+func (x *discovery) sources(p config.Pool) (list []admin.Source) {
+	for _, n := range p.Discovery.Names {
+		st, _ := x.names.Status(nameKey(p, n))
+		list = append(list, admin.Source{
+			Name: n.Address(), State: st.State.String(), Reason: st.Detail,
+			Backends: len(st.Members), Since: st.Since, At: st.At, Next: st.Next,
+		})
+	}
+	if f := p.Discovery.File; f != "" {
+		st, _ := x.files.Status(p.Balance.Name)
+		s := admin.Source{Name: f, State: "read", Reason: st.Detail, Backends: len(st.Value), Since: st.Since}
+		switch {
+		case !st.Good:
+			s.State = "unresolved"
+		case st.Detail != "":
+			s.State = "stale"
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// discover makes pools follow what is found, until ctx ends.
+func (d *Daemon) discover(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.discovery.news:
+			d.follow()
+		}
+	}
+}
+
+// follow gives every pool the backends that it has now. It is a commit without a
+// configuration: nothing in it can fail, and connections stay where they are.
+func (d *Daemon) follow() {
+	d.applying.Lock()
+	defer d.applying.Unlock()
+	old := d.generation.Load()
+	next := &generation{file: old.file, leaving: old.leaving}
+	var changed []*pool
+	for i, p := range old.pools { // in the order of the file's
+		backends := d.discovery.backends(old.file.Pools[i])
+		if !slices.EqualFunc(backends, p.Balance.Backends, alike) {
+			p = p.with(backends)
+			changed = append(changed, p)
+		}
+		next.pools = append(next.pools, p)
+	}
+	if len(changed) == 0 {
+		return
+	}
+	for _, p := range changed {
+		p.outlier.Update(p.Passive, p.keys())
+	}
+	var added, removed []*balance.Backend
+	d.verdicts.Lock()
+	for _, p := range changed {
+		before := p.balance.Backends()
+		d.update(p)
+		come, gone := match(before, p.balance.Backends(), (*balance.Backend).ID, func(_, _ *balance.Backend) {})
+		added, removed = append(added, come...), append(removed, gone...)
+	}
+	next.index()
+	d.generation.Store(next)
+	d.verdicts.Unlock()
+	d.monitor.Set(next.targets())
+	d.journal.keep(next.members)
+	for _, b := range added {
+		d.note(b, slog.LevelInfo, "backend is added", "resolver", "added")
+	}
+	for _, b := range removed {
+		d.note(b, slog.LevelInfo, "backend is removed", "resolver", "removed", "connections", b.Active())
+	}
+}
+
+// alike compares but for the flags a backend starts with, which Daemon.update
+// fills in.
+func alike(a, b balance.BackendSpec) bool {
+	a.Initial, b.Initial = 0, 0
+	return a == b
+}
+
+// with is p with other backends.
+func (p *pool) with(backends []balance.BackendSpec) *pool {
+	q := *p
+	q.Balance.Backends = backends
+	return &q
+}
+
+// discovery reports what a reload changes about where backends come from.
+func (d *differences) discovery(old, now config.Discovery) {
+	text := func(n config.Name) string { return n.Address() }
+	pool := d.object
+	added, removed := match(old.Names, now.Names, text, func(o, n config.Name) {
+		d.object = fmt.Sprintf("%s: backend %s", pool, n.Address())
+		d.value("name", o.Name, n.Name)
+		d.value("weight", o.Weight, n.Weight)
+		d.value("backup", o.Backup, n.Backup)
+		d.value("max_connections", o.MaxConnections, n.MaxConnections)
+	})
+	for _, n := range added {
+		d.addf("%s: backend %s added", pool, n.Address())
+	}
+	for _, n := range removed {
+		d.addf("%s: backend %s removed", pool, n.Address())
+	}
+	d.object = pool
+	d.value("backends_file", old.File, now.File)
+	d.value("max_connections", old.MaxConnections, now.MaxConnections) // of those in the file
+	if !slices.Equal(old.Resolve.Servers, now.Resolve.Servers) {
+		d.addf("%s: resolve.servers %s -> %s", pool, serverTexts(old.Resolve.Servers), serverTexts(now.Resolve.Servers))
+	}
+	d.value("resolve.min_ttl", old.Resolve.MinTTL, now.Resolve.MinTTL)
+	d.value("resolve.max_ttl", old.Resolve.MaxTTL, now.Resolve.MaxTTL)
+	d.value("resolve.hold", old.Resolve.Hold, now.Resolve.Hold)
+}
+
+func serverTexts(servers []netip.AddrPort) string {
+	var texts []string
+	for _, s := range servers {
+		texts = append(texts, s.String())
+	}
+	return cmp.Or(few(texts), "the host's")
+}

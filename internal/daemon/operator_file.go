@@ -1,0 +1,199 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// stateFile is the content of the file that keeps what the operator has said.
+type stateFile struct {
+	Version  int    `json:"version"`
+	Backends []held `json:"backends"`
+}
+
+const (
+	stateVersion = 1
+	maxStateFile = 16 << 20 // some 100 000 backends
+)
+
+// load reads the file at the start. Whatever is wrong with it is logged and keeps
+// nobody from starting; what cannot be understood is put aside, because the file
+// will be written anew.
+func (o *operator) load(path string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.path = path
+	if path == "" {
+		return
+	}
+	entries, err := readState(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		o.log.Debug("no state of the operator is kept yet", "file", path)
+		return
+	case errors.Is(err, errState):
+		aside := path + ".corrupt"
+		if moved := os.Rename(path, aside); moved != nil {
+			aside = moved.Error()
+		}
+		o.log.Error("the operator's state is lost: its file cannot be understood", "file", path, "error", err, "kept_as", aside)
+		return
+	case err != nil:
+		o.log.Error("the operator's state cannot be read", "file", path, "error", err)
+		return
+	}
+	for _, h := range entries {
+		o.held[h.Pool+"|"+h.Address] = h
+	}
+	if len(entries) > 0 {
+		o.log.Info("the operator's state is read", "file", path, "backends", len(entries))
+	}
+}
+
+// errState is the error of a file that can be read but not understood.
+var errState = errors.New("not a state file of this version")
+
+func readState(path string) ([]held, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxStateFile+1))
+	if err != nil {
+		return nil, err
+	}
+	return parseState(data)
+}
+
+func parseState(data []byte) ([]held, error) {
+	var content stateFile
+	if len(data) > maxStateFile {
+		return nil, fmt.Errorf("%w: it is larger than %d bytes", errState, maxStateFile)
+	}
+	if err := json.Unmarshal(data, &content); err != nil {
+		return nil, fmt.Errorf("%w: %w", errState, err)
+	}
+	if content.Version != stateVersion {
+		return nil, fmt.Errorf("%w: version %d, not %d", errState, content.Version, stateVersion)
+	}
+	for _, h := range content.Backends {
+		if err := h.valid(); err != nil {
+			return nil, fmt.Errorf("%w: %w", errState, err)
+		}
+	}
+	return content.Backends, nil
+}
+
+// use makes path the file, which gets what holds.
+func (o *operator) use(path string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if path != o.path {
+		o.path = path
+		o.changedLocked()
+	}
+}
+
+// save writes the file if it does not say what holds. Whoever has called set
+// before finds it in the file afterwards.
+func (o *operator) save() error {
+	o.saving.Lock()
+	defer o.saving.Unlock()
+	o.mu.Lock()
+	path, needed := o.path, o.unsaved
+	content := stateFile{Version: stateVersion, Backends: []held{}}
+	for _, h := range o.held {
+		content.Backends = append(content.Backends, h)
+	}
+	o.unsaved = false
+	o.mu.Unlock()
+	if path == "" || !needed {
+		return nil
+	}
+	slices.SortFunc(content.Backends, func(a, b held) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Address, b.Address))
+	})
+	err := writeState(path, content)
+	if err != nil {
+		o.mu.Lock()
+		o.unsaved = true
+		o.mu.Unlock()
+	}
+	return err
+}
+
+// writeState replaces the file as a whole or not at all, whenever the machine
+// may stop: the new content is on the disk before it gets the name, and the name
+// before this returns. A file that CreateTemp makes has mode 0600.
+func writeState(path string, content stateFile) (err error) {
+	data, err := json.MarshalIndent(content, "", "  ")
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if _, err := f.Write(append(data, '\n')); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncFolder(dir)
+}
+
+func syncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// saver writes what changes without a command, such as a weight that was edited,
+// until ctx ends. A command writes its change itself, to be able to say that it
+// could not.
+func (o *operator) saver(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			o.saveOrLog()
+			return
+		case <-o.dirty:
+			o.saveOrLog()
+		}
+	}
+}
+
+func (o *operator) saveOrLog() {
+	if err := o.save(); err != nil {
+		o.log.Error("the operator's state is not kept", "error", err)
+	}
+}
