@@ -16,6 +16,7 @@ tests=(
 	'redis-benchmark     redis-tools        tests against a real Redis'
 	'postgres            postgresql         tests against a real PostgreSQL'
 	'psql                postgresql-client  tests against a real PostgreSQL'
+	'mariadbd            mariadb-server     tests against a real MariaDB'
 	'ip                  iproute2           tests in network namespaces'
 	'nft                 nftables           tests that drop packets'
 	'ps                  procps             tests that look at processes'
@@ -37,6 +38,7 @@ bench=(
 installed() {
 	case $1 in
 	gcc:headers) [[ -e /usr/include/stdio.h ]] ;;
+	mariadbd) [[ -x /usr/sbin/mariadbd ]] || command -v mariadbd >/dev/null ;;
 	postgres) compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null ;;
 	nginx:stream)
 		[[ -e /usr/lib/nginx/modules/ngx_stream_module.so ]] ||

@@ -20,6 +20,7 @@ func demoConfig(balance, socket string, http, listen netip.AddrPort, backends []
 	fmt.Fprintf(&b, `admin:
   socket: %s
   http: %s
+  state: ""
 log:
   access: none
 services:

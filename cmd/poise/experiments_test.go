@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/poise-lb/poise/internal/loadgen"
 )
@@ -90,11 +91,12 @@ func TestKilledBackendWithoutDefence(t *testing.T) {
 }
 
 // Mission: 5 backends, 2 of them failing at connect, 200 connections. No client
-// notices, and each failing one is ejected after its threshold of 10.
+// notices, and each failing one is ejected after its threshold of 10 and tried
+// again only by a single half-open trial.
 func TestFailingBackendsAreEjected(t *testing.T) {
 	db := three(t)
 	listen := addr(t)
-	p := start(t, webConfig(listen, "", "balance: round-robin, check: {type: none}, passive: {failures: 10, base: 10m, max: 10m}",
+	p := start(t, webConfig(listen, "", "balance: round-robin, check: {type: none}, passive: {failures: 10, base: 4s, max: 10m}",
 		member("bad1", addr(t)), member("db1", db[0].Addr()), member("db2", db[1].Addr()), member("bad2", addr(t)), member("db3", db[2].Addr())))
 	served, failed := serial(listen, 200)
 	if n := served["db1"] + served["db2"] + served["db3"]; n != 200 {
@@ -112,7 +114,33 @@ func TestFailingBackendsAreEjected(t *testing.T) {
 			t.Errorf("%+v, %v", b, served)
 		}
 	}
+	failures := func(name string) uint64 { return p.Backend(t, "web", name).ConnectFailures }
+	bad1, bad2 := failures("bad1"), failures("bad2")
 	if m := p.Metrics(t); m.Sum("poise_backend_ejections_total") != 2 || m.Sum("poise_sessions_total", `outcome="ok"`) < 200 {
 		t.Errorf("%v ejections, %v good ends", m.Sum("poise_backend_ejections_total"), m.Sum("poise_sessions_total", `outcome="ok"`))
+	}
+
+	// When the time is up each gets one connection, whose client goes elsewhere, and
+	// is ejected for twice as long.
+	for _, name := range []string{"bad1", "bad2"} {
+		eventually(t, name+" to be half-open", func() bool { return p.Backend(t, "web", name).State == "half-open" })
+	}
+	if served, failed := serial(listen, 200); served["db1"]+served["db2"]+served["db3"] != 200 {
+		t.Errorf("%v, %d failed", served, failed)
+	}
+	for _, name := range []string{"bad1", "bad2"} {
+		b := p.Backend(t, "web", name)
+		if left := time.Until(b.EjectedUntil); b.State != "ejected" || left < time.Second || left > 8*time.Second {
+			t.Errorf("%+v", b)
+		}
+	}
+	if n1, n2 := failures("bad1"), failures("bad2"); n1 != bad1+1 || n2 != bad2+1 {
+		t.Errorf("%d and %d trials", n1-bad1, n2-bad2)
+	}
+	m := p.Metrics(t)
+	for _, reason := range []string{"failures", "time_over", "trial_failed"} {
+		if n := m.Sum("poise_backend_state_changes_total", `author="passive"`, `reason="`+reason+`"`); n != 2 {
+			t.Errorf("%v changes for %s", n, reason)
+		}
 	}
 }

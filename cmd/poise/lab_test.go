@@ -12,7 +12,7 @@ import (
 	"github.com/poise-lb/poise/internal/lab"
 )
 
-// labPort is where services and backends listen: every host has all its ports.
+// Where the service and the backends of a lab listen: nobody else is on its hosts.
 const (
 	labFront = "10.77.0.10:7000"
 	labPort  = "9001"
@@ -51,6 +51,7 @@ func echoServer(c net.Conn, _ <-chan struct{}) { _, _ = io.Copy(c, c) }
 // Case O-05 (c): a client that is off, and no idle limit. Keepalive finds out, and
 // both sides are closed.
 func TestLabVanishedClient(t *testing.T) {
+	t.Parallel()
 	l := lab.New(t)
 	ended := make(chan error, 1)
 	address := serveAt(t, l.Backend1, lab.Backend1Addr, func(c net.Conn, _ <-chan struct{}) {
@@ -91,6 +92,7 @@ func TestLabVanishedClient(t *testing.T) {
 
 // The mirror of O-05 (c): a backend that is off while it owes an answer.
 func TestLabVanishedBackend(t *testing.T) {
+	t.Parallel()
 	l := lab.New(t)
 	address := serveAt(t, l.Backend1, lab.Backend1Addr, echoServer)
 	p := startOn(t, l, webConfig(labFront, "timeouts: {idle: 0s}, keepalive: {idle: 1s, interval: 1s, probes: 3}",
@@ -125,6 +127,7 @@ func isTimeout(err error) bool {
 // Case O-10: a host whose packets are dropped. Who meets it goes elsewhere after
 // the connect timeout.
 func TestLabSilentBackend(t *testing.T) {
+	t.Parallel()
 	l := lab.New(t)
 	silent := serveAt(t, l.Backend1, lab.Backend1Addr, echoServer)
 	well := serveAt(t, l.Backend2, lab.Backend2Addr, echoServer)
@@ -161,6 +164,7 @@ func TestLabSilentBackend(t *testing.T) {
 // Case O-35: 50 local ports and two backends are 100 connections, with a source
 // address and without.
 func TestLabLocalPorts(t *testing.T) {
+	t.Parallel()
 	const ports = 50
 	for _, source := range []string{"", "source: " + lab.BackAddr.String() + ", "} {
 		name := "any source"

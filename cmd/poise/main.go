@@ -52,7 +52,8 @@ func rootCommand() *cobra.Command {
 	root.SetVersionTemplate("poise {{.Version}}\n")
 	root.AddCommand(
 		runCommand(), checkCommand(),
-		statusCommand(), reloadCommand(),
+		statusCommand(), connsCommand(), reloadCommand(),
+		drainCommand(), readyCommand(), maintCommand(), weightCommand(),
 		benchCommand(), demoCommand(),
 		versionCommand(),
 	)

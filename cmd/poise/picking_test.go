@@ -75,7 +75,7 @@ func TestWeightZeroGetsNone(t *testing.T) {
 			member("db1", db[0].Addr()), member("db2", db[1].Addr()), member("db3", db[2].Addr(), "weight: 0"))
 	}
 	var p *proc
-	for _, balance := range []string{"round-robin", "random", "least-conn", "p2c", "maglev, hash: {key: source-port}", "first"} {
+	for _, balance := range []string{"round-robin", "least-conn", "p2c", "maglev, hash: {key: source-port}"} {
 		if p == nil {
 			p = start(t, yaml(balance))
 		} else {

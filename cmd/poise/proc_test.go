@@ -60,7 +60,7 @@ func launch(t testing.TB, yaml string, with ...func(*exec.Cmd)) *proc {
 	if err := os.Mkdir(filepath.Join(dir, "conf.d"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	own := fmt.Sprintf("admin: {socket: %s, http: %q}\n", p.socket(), p.http)
+	own := fmt.Sprintf("admin: {socket: %s, http: %q, state: %s}\n", p.socket(), p.http, p.state())
 	if err := os.WriteFile(filepath.Join(dir, "conf.d", "admin.yaml"), []byte(own), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +111,7 @@ func (p *proc) cleanup(t testing.TB) {
 
 func (p *proc) config() string { return filepath.Join(p.dir, "poise.yaml") }
 func (p *proc) socket() string { return filepath.Join(p.dir, "admin.sock") }
+func (p *proc) state() string  { return filepath.Join(p.dir, "state.json") }
 func (p *proc) pid() int       { return p.cmd.Process.Pid }
 
 // Stderr returns the process's log so far.

@@ -99,7 +99,7 @@ func TestReloadMovesInterfacesAndLogs(t *testing.T) {
 	old := *p
 	p.http = addr(t)
 	socket := filepath.Join(p.dir, "moved.sock")
-	own := fmt.Sprintf("admin: {socket: %s, http: %q}\n", socket, p.http)
+	own := fmt.Sprintf("admin: {socket: %s, http: %q, state: %s}\n", socket, p.http, p.state())
 	if err := os.WriteFile(filepath.Join(p.dir, "conf.d", "admin.yaml"), []byte(own), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -13,12 +13,13 @@ import (
 )
 
 // Case O-10: one backend refuses, one says nothing, one is well. No client
-// notices, and each payload arrives once.
+// notices, and each payload arrives once. Nothing is ejected here and two of three
+// connects fail, for which the retry budget has to be that large.
 func TestDeadBackends(t *testing.T) {
 	well := backend(t, "well", loadgen.Behaviour{Mode: loadgen.Echo})
 	listen := addr(t)
 	p := start(t, webConfig(listen, "retries: 2, timeouts: {connect: 1s}",
-		"balance: round-robin, check: {type: none}, passive: {failures: 0}",
+		"balance: round-robin, check: {type: none}, passive: {failures: 0}, retry_budget: {percent: 1000}",
 		member("refuses", addr(t)), member("mute", muteAddr(t)), member("well", well.Addr())))
 	const clients, atOnce = 300, 50
 	took := echoes(t, listen, clients, atOnce)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -107,10 +109,10 @@ func serveOn(t testing.TB, l net.Listener, handle func(c net.Conn, done <-chan s
 	})
 }
 
-// mute makes addr swallow SYNs until the function it returns is called: who
-// connects hears nothing at all, as from a host that is off.
-func mute(t testing.TB, addr netip.AddrPort) (end func()) {
-	t.Helper()
+// swallow makes addr, where nobody listens, swallow SYNs until the listener it
+// returns is closed: who connects hears nothing at all, as from a host that is
+// off.
+func swallow(addr netip.AddrPort) (io.Closer, error) {
 	drop := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0} // keep 0 bytes of whatever comes
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var inner error
@@ -120,13 +122,17 @@ func mute(t testing.TB, addr netip.AddrPort) (end func()) {
 		return errors.Join(err, inner)
 	}}
 	config.SetMultipathTCP(false) // such a socket takes no filter
-	l, err := config.Listen(t.Context(), "tcp", addr.String())
+	return config.Listen(context.Background(), "tcp", addr.String())
+}
+
+// mute has an address swallow SYNs for the length of the test.
+func mute(t testing.TB, addr netip.AddrPort) {
+	t.Helper()
+	l, err := swallow(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	end = sync.OnceFunc(func() { l.Close() })
-	t.Cleanup(end)
-	return end
+	t.Cleanup(func() { l.Close() })
 }
 
 // muteAddr returns an address that is mute for the length of the test.

@@ -61,16 +61,17 @@ func newSoakBackends(t *testing.T) *soakBackends {
 
 // misbehave makes those that can be ill so, now and then.
 func (b *soakBackends) misbehave(ctx context.Context, t *testing.T, r *rand.Rand) {
-	var unmute func()
+	var gag io.Closer // while the muffled one is
 	defer func() {
-		if unmute != nil {
-			unmute()
+		if gag != nil {
+			gag.Close()
 		}
 	}()
-	for tick := time.NewTicker(300 * time.Millisecond); ; {
+	tick := time.NewTicker(300 * time.Millisecond)
+	defer tick.Stop()
+	for {
 		select {
 		case <-ctx.Done():
-			tick.Stop()
 			return
 		case <-tick.C:
 		}
@@ -84,13 +85,12 @@ func (b *soakBackends) misbehave(ctx context.Context, t *testing.T, r *rand.Rand
 		case 2, 3:
 			err = d.Revive()
 		case 4:
-			if unmute == nil {
-				err = b.muffled.Stop()
-				unmute = mute(t, b.muffled.Addr())
-			} else {
-				unmute()
-				unmute = nil
+			if gag != nil {
+				gag.Close()
+				gag = nil
 				err = b.muffled.Revive()
+			} else if err = b.muffled.Stop(); err == nil {
+				gag, err = swallow(b.muffled.Addr())
 			}
 		}
 		if err != nil {

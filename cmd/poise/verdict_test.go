@@ -104,14 +104,27 @@ func TestEjectionSurvivesReload(t *testing.T) {
 	}
 	eject()
 	p.MustReload(t, service+strings.Replace(onePool("web", "least-conn", more, b, a), "name: a,", "name: renamed,", 1))
-	if got := p.Backend(t, "web", "renamed"); got.State != "ejected" || !strings.Contains(got.Reason, "3 connects in a row failed") {
+	if got := p.Backend(t, "web", "renamed"); got.State != "ejected" || !strings.Contains(got.Reason, "3 connections in a row failed") {
 		t.Errorf("after the reload: %+v", got)
 	}
 	p.MustReload(t, with)
 	if got := p.Backend(t, "web", "a"); got.State != "ejected" {
 		t.Errorf("after the second reload: %+v", got)
 	}
-	eventually(t, "a to return", func() bool { return p.Backend(t, "web", "a").State == "up" })
+	// On trial it is still dead, and ejected again; once it is back a trial returns it.
+	eventually(t, "a to be on trial", func() bool { return p.Backend(t, "web", "a").State == "half-open" })
+	p.MustReload(t, service+strings.Replace(onePool("web", "round-robin", more, a, b), "name: a,", "name: renamed,", 1))
+	if got := p.Backend(t, "web", "renamed"); got.State != "half-open" || got.Trials != 1 {
+		t.Errorf("after the reload: %+v", got)
+	}
+	p.MustReload(t, with)
+	eject()
+	if err := a.Revive(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a to return", func() bool { name, err := ask(listen); return err == nil && name == "a" })
+	eventually(t, "a to be up", func() bool { return p.Backend(t, "web", "a").State == "up" })
+	a.Kill()
 	eject()
 
 	other := fmt.Sprintf("services:\n  web: {listen: [%q], pool: other}\npools:\n", listen) + onePool("other", "round-robin", more, b)
@@ -120,7 +133,10 @@ func TestEjectionSurvivesReload(t *testing.T) {
 	if got := p.Backend(t, "web", "a"); got.State != "up" {
 		t.Errorf("in a pool that was removed for a while: %+v", got)
 	}
-	for _, want := range []string{"backend is ejected", "backend is no longer ejected", "by=passive", "3 connects in a row failed"} {
+	for _, want := range []string{
+		"backend is ejected", "backend is half-open", "backend is no longer ejected", "by=passive",
+		"reason=failures", "reason=time_over", "reason=trial_failed", "reason=trial_passed", "3 connections in a row failed",
+	} {
 		if !strings.Contains(p.Stderr(), want) {
 			t.Errorf("no %q in the log", want)
 		}
@@ -202,7 +218,7 @@ func newSite(t *testing.T) *site {
 
 func (s *site) pool(onDown string, backends ...*loadgen.Backend) string {
 	return onePool("web", "first", fmt.Sprintf(
-		"    on_down: %s\n    check: {type: http, port: %d, interval: 100ms, fast_interval: 100ms, fall: 2, rise: 1}\n", onDown, s.port), backends...)
+		"    on_down: %s\n    check: {type: http, port: %d, interval: 100ms, fast_interval: 100ms, down_interval: 100ms, fall: 2, rise: 1}\n", onDown, s.port), backends...)
 }
 
 // clients opens 20 connections to a.
