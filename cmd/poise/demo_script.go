@@ -82,6 +82,9 @@ var evenly = map[string]string{
 	"p2c":         "p2c draws two and takes the one with fewer open connections.",
 	"maglev":      "maglev hashes the client's address, here with its port.",
 	"first":       "first fills in order: db1 takes all.",
+	"fastest":     "fastest takes who answers soonest; equals share.",
+	"ewma":        "ewma draws two and takes the one with less latency times load.",
+	"adaptive":    "adaptive draws by weight, and nobody has failed: a third for each.",
 }
 
 // And of a slow one.
@@ -92,4 +95,7 @@ var unevenly = map[string]string{
 	"p2c":         "db1 loses most draws: it has more open connections than the others.",
 	"maglev":      "maglev does not look: the same clients go to db1, and wait.",
 	"first":       "first does not look: db1 takes all, and all wait.",
+	"fastest":     "db1 answers late, so it is hardly chosen.",
+	"ewma":        "db1 loses its draws: its latency times load is ten times theirs.",
+	"adaptive":    "adaptive looks at failures, not at time: connections pile up on db1.",
 }

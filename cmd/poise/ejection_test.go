@@ -79,6 +79,7 @@ func TestEjectionReturns(t *testing.T) {
 	}
 	// One trial at a time: while its client holds it, others go elsewhere.
 	trial := dial(t, listen)
+	eventually(t, "the trial to be under way", func() bool { return p.Backend(t, "web", "a").Connections == 1 })
 	for range 5 {
 		if name, err := ask(listen); err != nil || name != "b" {
 			t.Fatalf("%q, %v", name, err)

@@ -59,6 +59,7 @@ type Loop struct {
 type slot struct {
 	handler Handler
 	tag     uint32
+	again   bool // is in again
 }
 
 type reference struct {
@@ -95,6 +96,9 @@ func (l *Loop) Run() {
 		}
 		l.again, l.served = l.served[:0], l.again
 		for _, r := range l.served {
+			if s := &l.slots[r.fd]; s.tag == r.tag {
+				s.again = false
+			}
 			l.dispatch(r)
 		}
 		if l.AfterEvents != nil {
@@ -145,15 +149,16 @@ func (l *Loop) dispatch(r reference) {
 // already too. The descriptor stays the caller's.
 func (l *Loop) Add(fd int, h Handler) sock.Errno {
 	l.tags++
-	if err := l.epoll.Add(fd, l.tags); err != 0 {
-		return err
-	}
+	// First of all: Remove and Again may be called even if the kernel says no.
 	if fd >= len(l.slots) {
 		grown := make([]slot, max(fd+1, len(l.slots)*3/2, 64))
 		copy(grown, l.slots)
 		l.slots = grown
 	}
-	l.slots[fd] = slot{h, l.tags}
+	if err := l.epoll.Add(fd, l.tags); err != 0 {
+		return err
+	}
+	l.slots[fd] = slot{handler: h, tag: l.tags}
 	return 0
 }
 
@@ -164,7 +169,10 @@ func (l *Loop) Remove(fd int) { l.slots[fd] = slot{} }
 // turn: for work that is cut short so that one descriptor does not starve the
 // others.
 func (l *Loop) Again(fd int, ev sock.Events) {
-	l.again = append(l.again, reference{int32(fd), l.slots[fd].tag, ev})
+	if s := &l.slots[fd]; !s.again { // one turn a round, however often it is asked for
+		s.again = true
+		l.again = append(l.again, reference{int32(fd), s.tag, ev})
+	}
 }
 
 // Now returns the time since the loop was made, as of the present round.

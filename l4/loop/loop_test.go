@@ -212,3 +212,50 @@ func TestPostAfterStop(t *testing.T) {
 		t.Errorf("%d descriptors freed, want 2", len(before)-len(after))
 	}
 }
+
+// A handler that always has more to do gets one turn a round, also when the
+// kernel reports new events meanwhile.
+func TestAgainIsOneTurnARound(t *testing.T) {
+	l := run(t)
+	fd, far := pair(t)
+	turns := map[uint64]int{}
+	again := true
+	on(t, l, func() {
+		l.Add(fd, handler(func(sock.Events) {
+			turns[l.Rounds()]++
+			if again {
+				l.Again(fd, sock.Readable)
+			}
+		}))
+	})
+	for range 50 {
+		far.Write([]byte("x"))
+		time.Sleep(time.Millisecond)
+	}
+	on(t, l, func() {
+		again = false
+		for _, n := range turns {
+			if n > 2 { // the event and the turn that was asked for
+				t.Errorf("%d turns in one round", n)
+				break
+			}
+		}
+	})
+	on(t, l, func() { l.Remove(fd); sock.Close(fd) })
+}
+
+// What epoll does not take, a file for one, can be removed like anything else.
+func TestRemoveAfterFailedAdd(t *testing.T) {
+	l := run(t)
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	on(t, l, func() {
+		if errno := l.Add(int(f.Fd()), handler(func(sock.Events) {})); errno == 0 {
+			t.Error("a file was added")
+		}
+		l.Remove(int(f.Fd()))
+	})
+}

@@ -18,8 +18,9 @@ const (
 	ReadHup  Events = unix.EPOLLRDHUP // the peer has ended its direction
 	Hup      Events = unix.EPOLLHUP   // both directions have ended
 	Failed   Events = unix.EPOLLERR
+	Urgent   Events = unix.EPOLLPRI // there is urgent data: reads stop short of it
 
-	interest = uint32(unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET)
+	interest = uint32(unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET)
 )
 
 // Event says what is ready. Tag is what Add was given, so that an event of a

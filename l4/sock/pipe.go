@@ -12,9 +12,10 @@ type Pipe struct{ r, w int32 }
 
 // pipeSize is how much a pipe is asked to hold. A pipe has a slot per page and
 // a received fragment takes a whole slot, so the default of 16 slots would hold
-// no more than 23 kB of Ethernet-sized segments. An unprivileged user over
-// fs.pipe-user-pages-soft is refused and keeps the default.
-const pipeSize = 1 << 20
+// no more than 23 kB of Ethernet-sized segments. A user without CAP_SYS_RESOURCE
+// has 64 MiB for all pipes together (fs.pipe-user-pages-soft); beyond them a new
+// one has two slots, and this size leaves room for 256.
+const pipeSize = 256 << 10
 
 // NewPipe opens a pipe: two descriptors.
 func NewPipe() (Pipe, Errno) {

@@ -29,6 +29,7 @@ const (
 	ENFILE        = unix.ENFILE
 	ENOBUFS       = unix.ENOBUFS
 	ENOMEM        = unix.ENOMEM
+	ENOSPC        = unix.ENOSPC
 	EADDRNOTAVAIL = unix.EADDRNOTAVAIL
 	EADDRINUSE    = unix.EADDRINUSE
 	ECONNREFUSED  = unix.ECONNREFUSED

@@ -178,6 +178,8 @@ func (c *Change) Commit() {
 		for _, a := range l.sockets {
 			begun.Add(1)
 			if !a.worker.loop.Post(func() { a.begin(); begun.Done() }) {
+				sock.Close(a.fd)
+				l.gone.Done()
 				begun.Done()
 			}
 		}

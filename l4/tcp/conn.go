@@ -42,6 +42,7 @@ type conn struct {
 	settled bool             // has lived long enough to need keepalive
 	outcome l4.Outcome       // while resetting: how it will have ended
 	by      l4.Side
+	unacked int32 // while resetting: what the side that is left had not acknowledged
 }
 
 type phase uint8
@@ -206,7 +207,7 @@ func reasonOf(errno sock.Errno) l4.ConnectReason {
 		return l4.ConnectTimedOut
 	case sock.EADDRNOTAVAIL, sock.EADDRINUSE:
 		return l4.ConnectNoLocalPort
-	case sock.EMFILE, sock.ENFILE, sock.ENOBUFS, sock.ENOMEM:
+	case sock.EMFILE, sock.ENFILE, sock.ENOBUFS, sock.ENOMEM, sock.ENOSPC: // ENOSPC: fs.epoll.max_user_watches
 		return l4.ConnectNoDescriptors
 	}
 	return l4.ConnectUnreachable
@@ -348,7 +349,7 @@ func (c *conn) settle() {
 // for ever.
 func (c *conn) quietLimit() (time.Duration, l4.Outcome) {
 	spec := &c.route.spec
-	if (c.client.ended || c.backend.ended) && (spec.Idle == 0 || spec.HalfClose < spec.Idle) {
+	if (c.client.over() || c.backend.over()) && (spec.Idle == 0 || spec.HalfClose < spec.Idle) {
 		return spec.HalfClose, l4.HalfCloseTimeout
 	}
 	return spec.Idle, l4.Idle
@@ -357,9 +358,9 @@ func (c *conn) quietLimit() (time.Duration, l4.Outcome) {
 // silent names the side that a quiet connection waits for.
 func (c *conn) silent() l4.Side {
 	switch {
-	case c.client.ended && !c.backend.ended:
+	case c.client.over() && !c.backend.over():
 		return l4.Backend
-	case c.backend.ended && !c.client.ended:
+	case c.backend.over() && !c.client.over():
 		return l4.Client
 	}
 	return l4.Proxy

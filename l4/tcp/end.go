@@ -19,9 +19,11 @@ func (c *conn) finish(o l4.Outcome, by l4.Side) {
 		c.place.conn = nil
 	}
 	c.judge(o)
+	// What is cut off in the middle must not look complete.
+	cut := c.phase == resetting || c.client.held() || c.backend.held()
 	c.dropHeld(&c.client)
 	c.dropHeld(&c.backend)
-	if o == l4.HalfCloseTimeout || o == l4.ClientReset {
+	if cut || o == l4.HalfCloseTimeout || o == l4.ClientReset {
 		// A FIN would tell the side that is left of an orderly end, and leave the
 		// kernel with half a connection to wait for.
 		c.resetSide(&c.client)

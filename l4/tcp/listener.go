@@ -49,6 +49,12 @@ var acceptErrorNames = [numAcceptErrors]string{"no_descriptors", "no_memory", "o
 // with the socket has been found out when it was bound; should the kernel still
 // say no, the operator hears of it and the other workers' sockets serve.
 func (a *acceptor) begin() {
+	if a.worker.down {
+		sock.Close(a.fd)
+		a.fd = -1
+		a.listener.gone.Done()
+		return
+	}
 	a.worker.acceptors[a] = struct{}{}
 	err := sock.Listen(a.fd)
 	if errno := a.worker.loop.Add(a.fd, a); err == nil && errno != 0 {
@@ -57,6 +63,7 @@ func (a *acceptor) begin() {
 	if err != nil {
 		a.worker.server.acceptErrors[acceptOther].Add(1)
 		a.worker.server.notify(a.listener.route.Load().service, noticeAccept, err.Error())
+		a.finish() // a socket that listens and never accepts would swallow its share of clients
 	}
 }
 
@@ -131,9 +138,7 @@ func (a *acceptor) Expired(*loop.Timer) {
 // gone is done when the last socket is closed.
 func (l *listener) retire() {
 	for _, a := range l.sockets {
-		if !a.worker.loop.Post(a.retire) {
-			l.gone.Done()
-		}
+		a.worker.loop.Post(a.retire) // after the loop has shut down there is none
 	}
 }
 

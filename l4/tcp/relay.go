@@ -14,6 +14,8 @@ type side struct {
 	readable bool // not known to be empty
 	writable bool // not known to be full
 	hup      bool // its end is in the queue behind the data: a short read is not the last
+	urgent   bool // has sent urgent data: a short read is not the last, splice stops at the mark
+	failed   bool // has an error; the end of the stream, read before it, is a reset
 	ended    bool // its FIN, or error, has been read
 	finished bool // it has been sent our FIN
 	lost     bool // it has reset the connection: a write said so
@@ -48,12 +50,19 @@ func (s *side) Ready(ev sock.Events) {
 	c := s.conn
 	if w := c.worker; len(w.outbox) == outboxSize || w.used > bufferSize/2 {
 		w.writeOut() // which may end this connection
+		if s.fd < 0 {
+			return // or was what noticed the reset of this side
+		}
 	}
 	if ev&(sock.Readable|sock.ReadHup|sock.Hup|sock.Failed) != 0 {
 		s.readable = true
 	}
 	if ev&(sock.ReadHup|sock.Hup|sock.Failed) != 0 {
-		s.hup = true
+		s.failed = s.failed || ev&sock.Failed != 0
+		c.ending(s)
+	}
+	if ev&sock.Urgent != 0 {
+		s.urgent = true
 	}
 	if ev&sock.Writable != 0 {
 		s.writable = true
@@ -85,6 +94,24 @@ func (s *side) Ready(ev sock.Events) {
 		c.resetWhenDelivered()
 	}
 }
+
+// ending notes that the end of s is in its queue. From now on there has to be
+// progress, also while the other side takes nothing and the end cannot be read.
+func (c *conn) ending(s *side) {
+	if s.hup {
+		return
+	}
+	s.hup = true
+	if c.phase == relaying {
+		c.last = c.worker.loop.Now()
+		if limit, _ := c.quietLimit(); limit > 0 {
+			c.worker.loop.Start(&c.timer, limit)
+		}
+	}
+}
+
+// over reports whether s sends nothing more than what is queued.
+func (s *side) over() bool { return s.hup || s.ended }
 
 // pump moves bytes from s to the other side until one of them blocks, the
 // stream ends or its turn is over. The connection may have ended afterwards.
@@ -136,9 +163,9 @@ func (c *conn) copy(s, to *side) int {
 	if n < len(room) {
 		// The queue was empty at that moment, and what comes later is a new edge.
 		// A unix socket returns short at message boundaries too.
-		s.readable = s.hup || s == &c.backend && c.lease.Backend().Addr().Unix != ""
+		s.readable = s.hup || s.urgent || s == &c.backend && c.lease.Backend().Addr().Unix != ""
 	} else {
-		s.bulk = true
+		s.bulk = !s.urgent
 	}
 	if to.lost {
 		return n // nobody is left to take it
@@ -176,6 +203,10 @@ func (c *conn) splice(s *side, moved int) int {
 		}
 	}
 	n, errno := s.pipe.Fill(int(s.fd), turn)
+	if errno == sock.EAGAIN && s.urgent {
+		s.bulk = false
+		return 0 // perhaps the mark only
+	}
 	if errno == sock.EAGAIN && moved < bulkAtLeast {
 		s.bulk = false
 	}
@@ -194,7 +225,7 @@ func (c *conn) received(s *side, n int, errno sock.Errno) bool {
 		c.last = c.worker.loop.Now()
 		s.moved += uint64(n)
 		if c.firstByte == l4.Unreached && s == &c.backend {
-			c.firstByte = c.last - c.start - c.waited - c.connecting
+			c.firstByte = c.last - c.attempt - c.connecting
 			c.lease.Backend().Stats.FirstByteTime.Observe(c.firstByte)
 			c.answered()
 		}
@@ -205,6 +236,7 @@ func (c *conn) received(s *side, n int, errno sock.Errno) bool {
 		return false
 	default:
 		s.ended, s.readable = true, false
+		s.lost = s.lost || s.failed
 	}
 	return true
 }
@@ -304,7 +336,8 @@ func (c *conn) writeFailed(s, to *side) int {
 		c.finish(c.outcome, c.by)
 		return -1
 	}
-	to.lost, to.hup, to.readable = true, true, true
+	to.lost, to.readable = true, true
+	c.ending(to)
 	c.dropHeld(s)
 	c.pump(to)
 	return -1
@@ -345,10 +378,13 @@ func (c *conn) resetWhenDelivered() {
 		return
 	}
 	unacked := sock.Unacked(int(to.fd))
+	if int32(unacked) != c.unacked {
+		c.unacked, c.last = int32(unacked), w.loop.Now()
+	}
 	if !s.held() && unacked == 0 || w.loop.Now()-c.last >= c.route.spec.HalfClose {
 		c.resetSide(to)
 		c.finish(c.outcome, c.by)
 		return
 	}
-	w.loop.Start(&c.timer, ackPoll)
+	w.loop.Start(&c.timer, max(ackPoll, (w.loop.Now()-c.last)/8))
 }

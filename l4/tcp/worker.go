@@ -27,6 +27,7 @@ type worker struct {
 	pipes           []sock.Pipe
 	descriptorLimit int64
 	session         l4.Session // scratch for Hooks.Ended
+	down            bool
 }
 
 const bufferSize = 64 << 10
@@ -143,6 +144,7 @@ func (w *worker) flushCounts() {
 
 // shut closes everything, right before the loop stops.
 func (w *worker) shut() {
+	w.down = true
 	for a := range w.acceptors {
 		a.retiring = false // what is in the queue is lost
 		a.finish()
