@@ -132,9 +132,7 @@ func wantGone(t *testing.T, file string) {
 // probe.
 func TestExecProbeDoesNotWaitForDeserters(t *testing.T) {
 	t.Parallel()
-	if _, err := os.Stat("/usr/bin/setsid"); err != nil {
-		t.Skip("no setsid")
-	}
+	program(t, "setsid")
 	file := filepath.Join(t.TempDir(), "pid")
 	start := time.Now()
 	err := probeOnce(shell(`setsid sh -c 'echo $$ > "$1"; exec sleep 1000' x "$1" & while ! [ -s "$1" ]; do sleep 0.01; done; echo left; exit 1`, file).Prober("tcp", "10.0.0.1:1"), longTimeout)

@@ -20,6 +20,7 @@ tests=(
 	'ip                  iproute2           tests in network namespaces'
 	'nft                 nftables           tests that drop packets'
 	'ps                  procps             tests that look at processes'
+	'setsid              util-linux         a test of exec checks that escape their group'
 	'systemd-analyze     systemd            checks of the unit file'
 )
 bench=(
