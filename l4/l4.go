@@ -74,19 +74,35 @@ const Unreached = time.Duration(-1)
 type Session struct {
 	Service, Pool, Backend string // Backend is "" when none was ever connected
 	Flow                   Flow
-	Start                  time.Time     // accepted
-	Wait                   time.Duration // until a backend was chosen (queueing included)
-	Connect                time.Duration // the connect that succeeded, alone
-	FirstByte              time.Duration // from the established connection to the backend's first byte
-	Total                  time.Duration // until the last side closed
-	BytesIn, BytesOut      uint64        // from the client, to the client
-	Retries                int           // further backends tried after a failed connect
-	Outcome                Outcome
-	By                     Side   // who ended it
-	Strategy               string // "a" or "b" of the pool's A/B comparison, "" without one
-	QueuePos               int    // place in the pool's queue when it joined, 1 = next; 0 = never queued
+	// Peer is who connected, if that is a proxy that stated the client's address;
+	// the zero value if it is the client itself.
+	Peer                      netip.AddrPort
+	TLS                       *TLS          // of the client's side, where Poise ends it; else nil
+	Start                     time.Time     // accepted
+	Wait                      time.Duration // until a backend was chosen (queueing included)
+	Connect                   time.Duration // the connect that succeeded, alone
+	FirstByte                 time.Duration // from the established connection to the backend's first byte
+	Total                     time.Duration // until the last side closed
+	BytesIn, BytesOut         uint64        // from the client, to the client
+	DatagramsIn, DatagramsOut uint64        // of a UDP session
+	Retries                   int           // further backends tried after a failed connect
+	Outcome                   Outcome
+	By                        Side   // who ended it
+	Strategy                  string // "a" or "b" of the pool's A/B comparison, "" without one
+	QueuePos                  int    // place in the pool's queue when it joined, 1 = next; 0 = never queued
 
 	// Open connections when this one ended, itself included, as HAProxy logs
 	// them: of the process, the service, the pool, the backend.
 	ActConn, SvcConn, PoolConn, BackendConn int64
+}
+
+// TLS is what a handshake with a client has settled. It is immutable.
+type TLS struct {
+	Version    string // "TLSv1.3"
+	Cipher     string // "TLS_AES_128_GCM_SHA256"
+	ServerName string // as the client asked for, in lower case; "" = it did not
+	ALPN       string // "" = none was agreed on
+	// Of the client's certificate, which has been verified; "" without one.
+	Subject    string // its distinguished name (RFC 2253)
+	CommonName string
 }

@@ -49,9 +49,11 @@ func TestNamesMatchConstants(t *testing.T) {
 		l4.ConnectTimeout: "connect_timeout", l4.RefusedLimit: "refused_limit", l4.BackendDown: "backend_down",
 		l4.Drained: "drained", l4.Killed: "killed", l4.NoLocalPort: "no_local_port", l4.NoDescriptors: "no_descriptors",
 		l4.QueueTimeout: "queue_timeout", l4.QueueFull: "queue_full",
+		l4.RefusedACL: "refused_acl", l4.RefusedRate: "refused_rate", l4.BadProxyHeader: "bad_proxy_header",
+		l4.BadTLSHello: "bad_tls_hello", l4.FirstBytesTimeout: "first_bytes_timeout", l4.TLSFailed: "tls_failed",
 		l4.ConnectOK: "ok", l4.ConnectRefused: "refused", l4.ConnectUnreachable: "unreachable",
 		l4.ConnectTimedOut:    "timeout",
-		l4.ConnectNoLocalPort: "no_local_port", l4.ConnectNoDescriptors: "no_descriptors",
+		l4.ConnectNoLocalPort: "no_local_port", l4.ConnectNoDescriptors: "no_descriptors", l4.ConnectTLS: "tls",
 	} {
 		if value.String() != want {
 			t.Errorf("got %q, want %q", value, want)
@@ -65,6 +67,24 @@ func TestConnectReasonLocal(t *testing.T) {
 		want := r == l4.ConnectNoLocalPort || r == l4.ConnectNoDescriptors
 		if r.Local() != want {
 			t.Errorf("%v: Local is %v", r, r.Local())
+		}
+	}
+}
+
+// Refused are all that the client is turned away by, and nothing that a backend or
+// an operator did to it.
+func TestRefused(t *testing.T) {
+	for o := range l4.Outcome(l4.NumOutcomes) {
+		switch o {
+		case l4.OK, l4.ClientReset, l4.BackendReset, l4.Idle, l4.HalfCloseTimeout, l4.ConnectFailed, l4.ConnectTimeout,
+			l4.BackendDown, l4.Drained, l4.Killed:
+			if o.Refused() {
+				t.Errorf("%v is no refusal", o)
+			}
+		default:
+			if !o.Refused() {
+				t.Errorf("%v is a refusal", o)
+			}
 		}
 	}
 }
