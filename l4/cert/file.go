@@ -1,0 +1,137 @@
+package cert
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// maxFile bounds what is read of one file. The bundle of all public authorities
+// is a fifth of that; whatever is larger is a mistake in the path.
+const maxFile = 1 << 20
+
+// settling is for how long after its last change a file's stamp proves nothing:
+// file systems count time in ticks, and a second write in the tick of the first
+// leaves the stamp as it was. ("Racy git" is the same trouble with the same cure.)
+const settling = 2 * time.Second
+
+// stamp tells whether a file may have changed. The time of the inode's change is
+// part of it because tools that copy files also copy the time of the content's.
+type stamp struct {
+	dev, ino     uint64
+	size         int64
+	mtime, ctime int64
+	err          string // a file that is not there has a stamp, too
+}
+
+func stampOf(path string) stamp {
+	fi, err := os.Stat(path) // follows links: a swapped link is another inode
+	if err != nil {
+		return stamp{err: err.Error()}
+	}
+	return infoStamp(fi)
+}
+
+func infoStamp(fi fs.FileInfo) stamp {
+	s := stamp{size: fi.Size(), mtime: fi.ModTime().UnixNano()}
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		s.dev, s.ino, s.ctime = uint64(st.Dev), st.Ino, st.Ctim.Nano()
+	}
+	return s
+}
+
+func stamps(paths []string) []stamp {
+	all := make([]stamp, len(paths))
+	for i, path := range paths {
+		all[i] = stampOf(path)
+	}
+	return all
+}
+
+// settled tells whether stamps taken at or after now can be believed next time.
+func settled(all []stamp, now time.Time) bool {
+	edge := now.Add(-settling).UnixNano()
+	return !slices.ContainsFunc(all, func(s stamp) bool { return max(s.ctime, s.mtime) > edge })
+}
+
+// content is what was read of one file, or why it could not be.
+type content struct {
+	path string
+	data []byte
+	mode fs.FileMode
+	err  error // without the path
+}
+
+func read(path string) content {
+	c := content{path: path}
+	// Without O_NONBLOCK a FIFO in the place of a file would hold up everything.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		c.err = bare(err)
+		return c
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	switch {
+	case err != nil:
+		c.err = bare(err)
+	case !fi.Mode().IsRegular():
+		c.err = errors.New("is not a regular file")
+	default:
+		c.mode = fi.Mode()
+		c.data, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+		if err != nil {
+			c.err = bare(err)
+		} else if len(c.data) > maxFile {
+			c.err = errors.New("is larger than 1 MiB")
+		}
+	}
+	return c
+}
+
+// bare takes the path out of an error: it stands before it.
+func bare(err error) error {
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// failed says that the file, which is the kind of thing given, could not be read.
+func (c *content) failed(kind string) error {
+	return fmt.Errorf("%s %s: %w", kind, c.path, c.err)
+}
+
+// exposed returns a warning for a file with a secret in it that everybody may read.
+func (c *content) exposed() []string {
+	if c.mode.Perm()&0o004 == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s can be read by every user of this host (mode %04o); chmod o= %[1]s", c.path, c.mode.Perm())}
+}
+
+// digest is equal for files that would be treated equally. modes is about who may
+// read them.
+func digest(files []content, modes bool) [sha256.Size]byte {
+	h := sha256.New()
+	for _, f := range files {
+		var n [9]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(f.data)))
+		if modes {
+			n[8] = byte(f.mode.Perm() & 0o007)
+		}
+		h.Write(n[:])
+		h.Write(f.data)
+		if f.err != nil {
+			io.WriteString(h, f.err.Error())
+		}
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}

@@ -1,0 +1,65 @@
+package cert
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestFolders(t *testing.T) {
+	dir, ca := t.TempDir(), newAuthority("ca")
+	crt, key := fresh(ca)
+	for _, d := range []string{"a", "b", "b/c"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(dir, "a/crt"), crt)
+	write(t, filepath.Join(dir, "b/c/key"), key)
+	link(t, "../b/c/key", filepath.Join(dir, "a/key"))
+	got := folders(filepath.Join(dir, "a/key"))
+	if want := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b/c")}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	link(t, "loop", filepath.Join(dir, "loop"))
+	if got := folders(filepath.Join(dir, "loop")); len(got) < 40 || len(got) > 50 {
+		t.Errorf("a link to itself is followed %d times", len(got))
+	}
+}
+
+// What stays is said again after a day; what comes and goes, once a minute.
+func TestWarningsAreRationed(t *testing.T) {
+	log := new(logged)
+	source := &wailing{}
+	w := &watcher{sources: func() []Source { return []Source{source} }, log: log.logger(), dirs: map[string]stamp{}, said: map[string]said{}}
+	now := time.Now()
+	step := func(after time.Duration, want int, warnings ...string) {
+		t.Helper()
+		source.now = warnings
+		w.pass(now.Add(after))
+		if got := len(log.with("reason=")); got != want {
+			t.Errorf("after %v: %d lines, want %d", after, got, want)
+		}
+	}
+	step(0, 2, "a", "b")
+	step(5*time.Second, 2, "a", "b")
+	step(23*time.Hour, 2, "a", "b")
+	step(24*time.Hour, 4, "a", "b")
+	step(24*time.Hour+30*time.Second, 4, "a")
+	step(24*time.Hour+35*time.Second, 4, "a", "b")
+	step(24*time.Hour+40*time.Second, 4, "a")
+	step(24*time.Hour+61*time.Second, 5, "a", "b")
+	step(24*time.Hour+62*time.Second, 5)
+	step(25*time.Hour, 6, "b")
+	if len(w.said) != 1 {
+		t.Errorf("%d warnings are remembered, want 1", len(w.said))
+	}
+}
+
+type wailing struct{ now []string }
+
+func (w *wailing) Refresh() ([]string, error) { return nil, nil }
+func (w *wailing) Warnings() []string         { return w.now }
+func (w *wailing) files() []string            { return nil }

@@ -1,0 +1,76 @@
+package cert
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// part is one thing made of one or more files, which are only good together: a
+// certificate and its key, a list of authorities. What was made last stays until
+// the files are good for something new.
+type part[T any] struct {
+	// Set once.
+	key   string // in the configuration, for messages
+	paths []string
+	build func(files []content) (T, error)
+
+	value   T
+	problem error             // why the files, as they are now, are not what is used
+	used    [sha256.Size]byte // digest of what value was made of
+	tried   [sha256.Size]byte // digest of what was last read, modes included
+	stamps  []stamp
+	settled bool // the stamps can be believed
+}
+
+// news is what a refresh has done to a part.
+type news struct {
+	rebuilt bool  // the value was made anew, or why it could not be is new
+	changed bool  // the value comes from another content than before
+	problem error // reported once for every change on disk
+}
+
+// refresh makes the value anew if the files have changed since the last try.
+func (p *part[T]) refresh() news {
+	now := time.Now()
+	before := stamps(p.paths)
+	if p.settled && slices.Equal(before, p.stamps) {
+		return news{}
+	}
+	// A pair that is replaced while it is read would be half old and half new.
+	var files []content
+	for range 3 {
+		files = files[:0]
+		for _, path := range p.paths {
+			files = append(files, read(path))
+		}
+		after := stamps(p.paths)
+		same := slices.Equal(before, after)
+		if before = after; same {
+			break
+		}
+	}
+	p.stamps, p.settled = before, settled(before, now)
+
+	sum := digest(files, true)
+	if sum == p.tried {
+		return news{}
+	}
+	p.tried = sum
+	v, err := p.build(files)
+	if err != nil {
+		p.problem = fmt.Errorf("%s: %w", p.key, err)
+		if p.loaded() {
+			p.problem = fmt.Errorf("%w; what was loaded before stays in use", p.problem)
+		}
+		return news{rebuilt: true, problem: p.problem}
+	}
+	used := digest(files, false)
+	n := news{rebuilt: true, changed: used != p.used}
+	p.value, p.problem, p.used = v, nil, used
+	return n
+}
+
+// loaded tells whether there is a value at all.
+func (p *part[T]) loaded() bool { return p.used != [sha256.Size]byte{} }
