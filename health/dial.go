@@ -19,7 +19,11 @@ type dialer struct {
 }
 
 func (s Spec) dialer(network, address string) dialer {
-	return dialer{network, address, s.Source, s.Proxy}
+	proxy := s.Proxy
+	if s.Port != 0 {
+		proxy = ""
+	}
+	return dialer{network, address, s.Source, proxy}
 }
 
 // dial connects for a probe and sends the PROXY header, if there is to be one.

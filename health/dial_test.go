@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -78,6 +79,37 @@ func TestMoreProbesSendThePROXYHeader(t *testing.T) {
 				t.Errorf("%s: %d headers on %d connections", name, with.Load(), n)
 			}
 		}
+	}
+}
+
+// Another port is another service, which knows nothing of the header.
+func TestNoPROXYHeaderToAPortOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s := newScripted(t, "tcp", func(conn net.Conn) {
+		first := make([]byte, 1)
+		if _, err := io.ReadFull(conn, first); err != nil || first[0] != 'x' {
+			return
+		}
+		_, _ = io.WriteString(conn, "good")
+		untilEnd(conn)
+	})
+	_, port, err := net.SplitHostPort(s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := Spec{Type: "expect", Proxy: "v2", Expect: []Step{{Send: "x"}, {Expect: Pattern{Text: "good"}}}}
+	wantReason(t, s.probe(spec, longTimeout), L7RSP)
+	if spec.Port, err = strconv.Atoi(port); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.probe(spec, longTimeout); err != nil {
+		t.Error(err)
+	}
+	spec.Port = 0
+	all := Spec{Type: AllOf, Proxy: "v2", All: []Spec{spec}}
+	all.All[0].Port, _ = strconv.Atoi(port)
+	if err := s.probe(all, longTimeout); err != nil {
+		t.Errorf("one of several: %v", err)
 	}
 }
 

@@ -35,7 +35,10 @@ type Spec struct {
 	InitialDown bool // before the first verdict: down rather than up
 
 	Source netip.Addr // local address; the zero value leaves it to the kernel. Not for unix sockets
-	Proxy  string     // "v1" or "v2": a PROXY header UNKNOWN or LOCAL goes first; "" = none. Not for datagrams
+	// Proxy is "v1" or "v2" for a PROXY header UNKNOWN or LOCAL that goes first; "" is
+	// none. Datagrams have none, and connections to Port: it belongs to the service
+	// and not to another one beside it.
+	Proxy string
 
 	TLS    TLS      // of type tls, and of others that are told to use TLS
 	HTTP   HTTP     // of type http

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/poise-lb/poise/l4"
 )
@@ -18,8 +17,8 @@ const (
 	//
 	// The fields, separated by one space:
 	//
-	//  1. client: address and port; IPv6 without brackets, the port is what
-	//     follows the last colon
+	//  1. client: address and port, those a PROXY header stated, if one did; IPv6
+	//     without brackets, the port is what follows the last colon
 	//  2. [accept date]: when the connection was accepted, local time
 	//  3. service
 	//  4. pool/backend: <NOSRV> when no backend was ever connected
@@ -37,7 +36,9 @@ const (
 	//     queue, of which there is none.)
 	//
 	// In a name, bytes that are not printable ASCII and spaces are written as
-	// #XX (hexadecimal), as HAProxy does.
+	// #XX (hexadecimal), as HAProxy does. What is known of TLS, datagrams and the
+	// proxy before this one has no field there, and is in JSON only: a field more
+	// would put every reader of this order out of step.
 	TCPLog = "tcplog"
 
 	// JSON is one object a line:
@@ -45,7 +46,10 @@ const (
 	//	time                         when the connection was accepted, RFC 3339 with nanoseconds
 	//	service, pool, backend       backend is "" when none was ever connected
 	//	proto                        tcp | udp
-	//	client, client_port          address and port of the client
+	//	client, client_port          address and port of the client: those a PROXY header
+	//	                             stated, if one did
+	//	peer, peer_port              who connected and sent that header; "" and 0 = the client
+	//	                             itself did
 	//	vip, vip_port                address and port it connected to
 	//	wait_ms                      until a backend was chosen; like all times: milliseconds
 	//	                             with three decimals, -1 = never reached
@@ -53,6 +57,7 @@ const (
 	//	first_byte_ms                from then to the backend's first byte
 	//	total_ms                     until the last side closed
 	//	bytes_in, bytes_out          from the client, to the client
+	//	datagrams_in, datagrams_out  the same of a UDP session; 0 for TCP
 	//	retries                      further backends tried after a failed connect
 	//	queue_pos                    place in the pool's queue when it joined, 1 = next,
 	//	                             0 = never queued
@@ -62,6 +67,15 @@ const (
 	//	by                           who ended it: client | backend | proxy | nobody
 	//	conns, service_conns, pool_conns, backend_conns
 	//	                             connections open at the end, this one included
+	//	tls                          of the client's side where Poise ends it, else null:
+	//	  version, cipher            "TLSv1.3", "TLS_AES_128_GCM_SHA256"
+	//	  server_name                what the client asked for; "" = nothing
+	//	  alpn                       the protocol agreed on; "" = none
+	//	  client_subject, client_cn  distinguished name (RFC 2253) and common name of the
+	//	                             client's verified certificate; "" = it sent none
+	//
+	// In a text, what is not printable is escaped (\uXXXX), what is not UTF-8 becomes
+	// U+FFFD, and what a client chose is cut, with an ellipsis at its end.
 	JSON = "json"
 )
 
@@ -125,6 +139,7 @@ func appendJSON(b []byte, s *l4.Session) []byte {
 	b = append(b, `,"vip":"`...)
 	b = appendAddr(b, s.Flow.VIP.Addr(), appendUnquoted)
 	b = appendCount(b, `","vip_port":`, uint64(s.Flow.VIP.Port()))
+	b = appendPeer(b, s.Peer)
 	b = append(b, `,"wait_ms":`...)
 	b = appendMillis(b, s.Wait)
 	b = append(b, `,"connect_ms":`...)
@@ -135,6 +150,8 @@ func appendJSON(b []byte, s *l4.Session) []byte {
 	b = appendMillis(b, s.Total)
 	b = appendCount(b, `,"bytes_in":`, s.BytesIn)
 	b = appendCount(b, `,"bytes_out":`, s.BytesOut)
+	b = appendCount(b, `,"datagrams_in":`, s.DatagramsIn)
+	b = appendCount(b, `,"datagrams_out":`, s.DatagramsOut)
 	b = append(b, `,"retries":`...)
 	b = strconv.AppendInt(b, int64(s.Retries), 10)
 	b = append(b, `,"queue_pos":`...)
@@ -156,7 +173,43 @@ func appendJSON(b []byte, s *l4.Session) []byte {
 	b = strconv.AppendInt(b, s.PoolConn, 10)
 	b = append(b, `,"backend_conns":`...)
 	b = strconv.AppendInt(b, s.BackendConn, 10)
+	b = appendTLS(b, s.TLS)
 	return append(b, "}\n"...)
+}
+
+func appendPeer(b []byte, peer netip.AddrPort) []byte {
+	if !peer.IsValid() {
+		return append(b, `,"peer":"","peer_port":0`...)
+	}
+	b = append(b, `,"peer":"`...)
+	b = appendAddr(b, peer.Addr(), appendUnquoted)
+	return appendCount(b, `","peer_port":`, uint64(peer.Port()))
+}
+
+// How much of what a client chose is logged, in bytes: no DNS name is longer, and a
+// distinguished name that is says nothing more.
+const (
+	mostServerName = 255
+	mostSubject    = 1024
+)
+
+func appendTLS(b []byte, t *l4.TLS) []byte {
+	if t == nil {
+		return append(b, `,"tls":null`...)
+	}
+	b = append(b, `,"tls":{"version":`...)
+	b = appendQuoted(b, t.Version)
+	b = append(b, `,"cipher":`...)
+	b = appendQuoted(b, t.Cipher)
+	b = append(b, `,"server_name":`...)
+	b = appendCut(b, t.ServerName, mostServerName)
+	b = append(b, `,"alpn":`...)
+	b = appendCut(b, t.ALPN, mostServerName)
+	b = append(b, `,"client_subject":`...)
+	b = appendCut(b, t.Subject, mostSubject)
+	b = append(b, `,"client_cn":`...)
+	b = appendCut(b, t.CommonName, mostSubject)
+	return append(b, '}')
 }
 
 func appendCount(b []byte, key string, n uint64) []byte {
@@ -195,41 +248,6 @@ func appendName(b []byte, s string) []byte {
 		return append(b, '-')
 	}
 	return appendEscaped(b, s)
-}
-
-const hex = "0123456789ABCDEF"
-
-// appendEscaped appends s with all but printable, non-space ASCII as #XX.
-func appendEscaped(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c > ' ' && c < 0x7f && c != '#' {
-			b = append(b, c)
-		} else {
-			b = append(b, '#', hex[c>>4], hex[c&15])
-		}
-	}
-	return b
-}
-
-func appendQuoted(b []byte, s string) []byte {
-	return append(appendUnquoted(append(b, '"'), s), '"')
-}
-
-// appendUnquoted appends s as the inside of a JSON string (RFC 8259 section 7);
-// what is not UTF-8 becomes U+FFFD.
-func appendUnquoted(b []byte, s string) []byte {
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b = append(b, '\\', byte(r))
-		case r < ' ' || r == 0x7f:
-			b = append(b, `\u00`...)
-			b = append(b, hex[r>>4], hex[r&15])
-		default: // ranging over what is not UTF-8 yields U+FFFD
-			b = utf8.AppendRune(b, r)
-		}
-	}
-	return b
 }
 
 func sideName(s l4.Side) string {

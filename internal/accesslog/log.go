@@ -12,8 +12,9 @@
 //	l.Reopen() // after logrotate has renamed the file
 //	l.Close()
 //
-// A line holds nothing a stranger chose but an address and a port, and every
-// name is escaped, so that a line is always exactly one record.
+// Every name is escaped, and what a stranger chose (an address and a port; in JSON
+// also what its TLS handshake said) bounded in length, so that a line is always
+// exactly one record and never a long one.
 package accesslog
 
 import (
@@ -30,7 +31,7 @@ import (
 )
 
 // DefaultQueue is a queue length that holds what arrives during one pause of
-// the writer at some 800 000 connections a second; it takes 1 MiB.
+// the writer at some 800 000 connections a second; it takes 1.25 MiB.
 const DefaultQueue = 4096
 
 const (

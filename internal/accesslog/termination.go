@@ -13,12 +13,20 @@ import "github.com/poise-lb/poise/l4"
 //     P  Poise refused it (a limit)       R  a resource of this host ran out
 //     D  its backend went down            K  killed by the operator (stop, drain)
 //
-// The second: Q before a backend was chosen, C while connecting, D while
-// relaying data, L the backend had finished and the last bytes were on their
-// way to the client.
+// The second: R before the client had sent what a backend is chosen by (PROXY
+// header, ClientHello, TLS handshake), Q before a backend was chosen, C while
+// connecting, D while relaying data, L the backend had finished and the last bytes
+// were on their way to the client.
+//
+// What a client is turned away for, by what it is or by what it sent first, is
+// PR: HAProxy logs so what "tcp-request content reject" turns away and requests it
+// cannot parse. A client that has not said enough in time is cR, as with HAProxy's
+// "timeout http-request"; one that breaks a TLS handshake off itself, CR.
 func termination(s *l4.Session) (why, phase byte) {
 	phase = 'D'
 	switch {
+	case s.Wait < 0 && s.QueuePos == 0: // had it got past its first bytes, it would have been queued
+		phase = 'R'
 	case s.Wait < 0:
 		phase = 'Q'
 	case s.Connect < 0:
@@ -47,6 +55,15 @@ func termination(s *l4.Session) (why, phase byte) {
 		return 's', 'C'
 	case l4.RefusedLimit:
 		return 'P', 'C'
+	case l4.RefusedACL, l4.RefusedRate, l4.BadProxyHeader, l4.BadTLSHello:
+		return 'P', 'R'
+	case l4.FirstBytesTimeout:
+		return 'c', 'R'
+	case l4.TLSFailed:
+		if s.By == l4.Client {
+			return 'C', 'R'
+		}
+		return 'P', 'R'
 	case l4.QueueTimeout:
 		return 's', 'Q'
 	case l4.QueueFull:

@@ -85,8 +85,10 @@ type ConnQuery struct {
 
 // Conn is one open client connection.
 type Conn struct {
-	Client   netip.AddrPort `json:"client"`
-	Local    netip.AddrPort `json:"local"` // where the client connected to
+	Proto    string         `json:"proto"`         // tcp | udp
+	Client   netip.AddrPort `json:"client"`        // as the PROXY header says, if there was one
+	Peer     netip.AddrPort `json:"peer,omitzero"` // who sent that header; zero = the client itself connected
+	Local    netip.AddrPort `json:"local"`         // where the client connected to
 	Service  string         `json:"service"`
 	Pool     string         `json:"pool"`
 	Backend  string         `json:"backend"` // "" = none is chosen yet
@@ -95,6 +97,9 @@ type Conn struct {
 	Idle     float64        `json:"idle"`    // seconds since bytes moved
 	BytesIn  uint64         `json:"bytes_in"`
 	BytesOut uint64         `json:"bytes_out"`
+
+	DatagramsIn  uint64 `json:"datagrams_in,omitempty"` // of a UDP session
+	DatagramsOut uint64 `json:"datagrams_out,omitempty"`
 }
 
 // ConnList is the answer to GET /v1/conns.

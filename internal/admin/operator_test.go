@@ -195,14 +195,14 @@ func TestOperatorOfAnotherVersion(t *testing.T) {
 func TestConnTable(t *testing.T) {
 	var out strings.Builder
 	err := ConnTable(&out, ConnList{Conns: []Conn{
-		{Client: netip.MustParseAddrPort("192.0.2.1:40000"), Service: "postgres", Pool: "pg", Backend: "db1", State: "open", Age: 90061, Idle: 2.25, BytesIn: 12, BytesOut: 123_456_789},
-		{Client: netip.MustParseAddrPort("[2001:db8::1]:40001"), Service: "postgres", Pool: "pg", State: "queued", Age: 0.5},
-		{Client: netip.MustParseAddrPort("192.0.2.3:1"), Service: "postgres", Pool: "pg", Backend: "evil\x1b[31m", State: "closing", Age: 75},
+		{Proto: "tcp", Client: netip.MustParseAddrPort("192.0.2.1:40000"), Service: "postgres", Pool: "pg", Backend: "db1", State: "open", Age: 90061, Idle: 2.25, BytesIn: 12, BytesOut: 123_456_789},
+		{Proto: "tcp", Client: netip.MustParseAddrPort("[2001:db8::1]:40001"), Service: "postgres", Pool: "pg", State: "queued", Age: 0.5},
+		{Proto: "udp", Client: netip.MustParseAddrPort("192.0.2.3:1"), Service: "dns", Pool: "pg", Backend: "evil\x1b[31m", State: "closing", Age: 75},
 	}})
-	const want = `  CLIENT               SERVICE   POOL/BACKEND  STATE       AGE  IDLE  IN B  OUT B
-  192.0.2.1:40000      postgres  pg/db1        open      1d 1h  2.2s    12   123M
-  [2001:db8::1]:40001  postgres  pg            queued     0.5s    0s     0      0
-  192.0.2.3:1          postgres  pg/evil�[31m  closing  1m 15s    0s     0      0
+	const want = `  CLIENT               PROTO  SERVICE   POOL/BACKEND  STATE       AGE  IDLE  IN B  OUT B
+  192.0.2.1:40000      tcp    postgres  pg/db1        open      1d 1h  2.2s    12   123M
+  [2001:db8::1]:40001  tcp    postgres  pg            queued     0.5s    0s     0      0
+  192.0.2.3:1          udp    dns       pg/evil�[31m  closing  1m 15s    0s     0      0
 `
 	if err != nil || out.String() != want {
 		t.Errorf("%v\n%s", err, cmp.Diff(want, out.String()))

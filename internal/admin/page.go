@@ -25,16 +25,15 @@ var contentPolicy = func() string {
 }()
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"style":    func() template.CSS { return template.CSS(pageStyle) },
-	"short":    func(n any) string { return short(float(n)) },
-	"rate":     shortRate,
-	"seconds":  seconds,
-	"outcomes": outcomes,
-	"since":    func(now, t time.Time) string { return ago(now.Sub(t)) },
-	"clock":    func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
-	"latency":  latency,
-	"percent":  percent,
-	"join":     func(list []string) string { return strings.Join(list, " ") },
+	"style":   func() template.CSS { return template.CSS(pageStyle) },
+	"short":   func(n any) string { return short(float(n)) },
+	"rate":    shortRate,
+	"seconds": seconds,
+	"since":   func(now, t time.Time) string { return ago(now.Sub(t)) },
+	"clock":   func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
+	"latency": latency,
+	"percent": percent,
+	"join":    func(list []string) string { return strings.Join(list, " ") },
 }).Parse(pageSource))
 
 func float(n any) float64 {
@@ -55,7 +54,14 @@ type pageView struct {
 	Paused   bool
 	Up, All  int     // backends that are configured
 	NewRate  float64 // connections a second over all services
+	Served   []serviceView
+	Certs    []certificateView
 	PoolView []poolView
+}
+
+type serviceView struct {
+	*Service
+	Notes []string
 }
 
 type poolView struct {
@@ -67,13 +73,14 @@ type poolView struct {
 type backendView struct {
 	*Backend
 	Trouble string
-	Tone    string // of the trouble: bad, warn, or "" for what does not matter now
-	Share   int    // percent of the pool's connections
+	Tone    tone // of the trouble
+	Share   int  // percent of the pool's connections
 }
 
 func view(s Status) *pageView {
-	v := &pageView{Status: s}
+	v := &pageView{Status: s, Certs: s.certificates()}
 	for i := range s.Services {
+		v.Served = append(v.Served, serviceView{&s.Services[i], s.Services[i].notes()})
 		if r := s.Services[i].Rates; r != nil {
 			v.NewRate += r.Connections
 		}
@@ -89,9 +96,9 @@ func view(s Status) *pageView {
 			row := backendView{Backend: b, Trouble: b.trouble(s.Now)}
 			switch stateColours[b.State] {
 			case red:
-				row.Tone = "bad"
+				row.Tone = bad
 			case yellow:
-				row.Tone = "warn"
+				row.Tone = warn
 			}
 			if conns > 0 {
 				row.Share = int(b.Connections * 100 / conns)

@@ -57,6 +57,9 @@ func TestPage(t *testing.T) {
 		`<span class="pill down">down</span>`, "L4CON: connect: connection refused (for 3m 12s)",
 		"no backend to send connections to", `<span class="pill half-open">half-open</span>`, "panic: too few", "17 waiting",
 		"ejected for 40s (on trial in 8s)", "slow start: 35 % of its share", "99.9 %", "ended: ok 8.40M, client_reset 10.8k",
+		"refused: tls_failed 1204, refused_acl 77", "TLS: 8.41M handshakes, 80.1 % resumed", "<td>udp</td>",
+		"datagrams: in 4.12M (1210/s)", "dropped: no_backend 4, too_large 1",
+		`<span class="pill bad">expired 1 day ago</span>`, `<span class="pill warn">in 13 days</span>`, "in 61 days",
 	} {
 		if !strings.Contains(html, want) {
 			t.Errorf("no %s", want)
@@ -101,6 +104,9 @@ func TestPageEscapes(t *testing.T) {
 	s.Version, s.Config, s.State = evil, evil, evil
 	s.Services[0].Name, s.Services[0].Listen, s.Services[0].State = evil, []string{evil}, evil
 	s.Services[0].Outcomes = map[string]uint64{evil: 1}
+	s.Services[0].Protocol, s.Services[0].Refused = evil, map[string]uint64{evil: 1}
+	s.Services[0].TLS.Certificates[0] = Certificate{Path: evil, Names: []string{evil}, KeyType: evil}
+	s.Services[2].UDP.Dropped = map[string]uint64{evil: 1}
 	b := &s.Pools[0].Backends[2]
 	b.Name, b.Address, b.Reason, b.State = evil, evil, evil, evil
 	b.Check.Type, b.Check.Reason = evil, evil

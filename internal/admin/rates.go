@@ -54,9 +54,12 @@ func normalise(st *Status) {
 	}
 	for i := range st.Services {
 		list(&st.Services[i].Listen)
-		if st.Services[i].Outcomes == nil {
-			st.Services[i].Outcomes = map[string]uint64{}
+		for _, m := range []*map[string]uint64{&st.Services[i].Outcomes, &st.Services[i].Refused} {
+			if *m == nil {
+				*m = map[string]uint64{}
+			}
 		}
+		normaliseProtocol(&st.Services[i])
 	}
 	if st.Pools == nil {
 		st.Pools = []Pool{}
@@ -65,6 +68,22 @@ func normalise(st *Status) {
 		if st.Pools[i].Backends == nil {
 			st.Pools[i].Backends = []Backend{}
 		}
+	}
+}
+
+func normaliseProtocol(v *Service) {
+	if v.TLS != nil && v.TLS.Certificates == nil {
+		v.TLS.Certificates = []Certificate{}
+	}
+	if v.TLS != nil {
+		for i := range v.TLS.Certificates {
+			if v.TLS.Certificates[i].Names == nil {
+				v.TLS.Certificates[i].Names = []string{}
+			}
+		}
+	}
+	if v.UDP != nil && v.UDP.Dropped == nil {
+		v.UDP.Dropped = map[string]uint64{}
 	}
 }
 
@@ -82,6 +101,12 @@ func (s *Status) addRates(before *Status, window time.Duration) {
 				Connections: rate(now.Total, then.Total, window),
 				BytesIn:     rate(now.BytesIn, then.BytesIn, window),
 				BytesOut:    rate(now.BytesOut, then.BytesOut, window),
+			}
+			if now.UDP != nil && then.UDP != nil {
+				now.UDP.Rates = &DatagramRates{
+					In:  rate(now.UDP.DatagramsIn, then.UDP.DatagramsIn, window),
+					Out: rate(now.UDP.DatagramsOut, then.UDP.DatagramsOut, window),
+				}
 			}
 		}
 	}

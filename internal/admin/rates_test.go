@@ -11,9 +11,12 @@ func TestRates(t *testing.T) {
 	s := sampler{d: &d}
 	look := func(after time.Duration, total uint64) Status {
 		d.status = Status{
-			Now:      start.Add(after),
-			Services: []Service{{Name: "s", Total: total, BytesIn: total * 10, BytesOut: total * 1000}},
-			Pools:    []Pool{{Name: "p", Backends: []Backend{{Name: "b", Total: total, BytesIn: total * 10, BytesOut: total * 1000}}}},
+			Now: start.Add(after),
+			Services: []Service{{
+				Name: "s", Total: total, BytesIn: total * 10, BytesOut: total * 1000,
+				UDP: &ServiceUDP{DatagramsIn: total * 2, DatagramsOut: total * 3},
+			}},
+			Pools: []Pool{{Name: "p", Backends: []Backend{{Name: "b", Total: total, BytesIn: total * 10, BytesOut: total * 1000}}}},
 		}
 		return s.status()
 	}
@@ -46,6 +49,12 @@ func TestRates(t *testing.T) {
 			case step.over > 0 && (r == nil || *r != Rates{step.rate, step.rate * 10, step.rate * 1000}):
 				t.Errorf("at %v: %v, want %v", step.after, r, step.rate)
 			}
+		}
+		switch r := st.Services[0].UDP.Rates; {
+		case step.over == 0 && r != nil:
+			t.Errorf("at %v: datagrams %v", step.after, *r)
+		case step.over > 0 && (r == nil || *r != DatagramRates{step.rate * 2, step.rate * 3}):
+			t.Errorf("at %v: datagrams %v, want %v", step.after, r, step.rate)
 		}
 	}
 }

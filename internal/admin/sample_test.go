@@ -14,15 +14,30 @@ func sample() Status {
 		Connections: 1337, RatesOver: 3.004,
 		Services: []Service{
 			{
-				Name: "postgres", Listen: []string{":5432"}, Pool: "pg", State: "up", Connections: 1204, Total: 8_412_377,
+				Name: "postgres", Protocol: "tls", Listen: []string{":5432"}, Pool: "pg", State: "up", Connections: 1204, Total: 8_412_377,
 				BytesIn: 91e9, BytesOut: 1.7e12, Rates: &Rates{212.4, 1_204_512, 48_221_904},
-				Outcomes: map[string]uint64{"ok": 8_400_121, "client_reset": 10_802, "backend_reset": 212, "connect_failed": 38},
+				Outcomes: map[string]uint64{"ok": 8_400_121, "client_reset": 10_802, "backend_reset": 212, "connect_failed": 38, "refused_acl": 77, "tls_failed": 1204},
+				Refused:  map[string]uint64{"refused_acl": 77, "tls_failed": 1204},
+				TLS: &ServiceTLS{Handshakes: 8_411_100, Resumed: 6_740_000, Active: 3, Certificates: []Certificate{
+					{Path: "/etc/poise/tls/example.pem", Names: []string{"db.example.org", "*.db.example.org"}, KeyType: "ECDSA", Expires: now.Add(61 * 24 * time.Hour)},
+					{Path: "/etc/poise/tls/example-rsa.pem", Names: []string{"db.example.org"}, KeyType: "RSA", Expires: now.Add(13*24*time.Hour + time.Hour)},
+					{Path: "/etc/poise/tls/old.pem", Names: []string{"old.example.org"}, KeyType: "RSA", Expires: now.Add(-26 * time.Hour)},
+				}},
 			},
 			{
-				Name: "mqtt", Listen: []string{"192.0.2.10:1883", "[2001:db8::10]:1883"}, Pool: "brokers", State: "up", Connections: 130,
+				Name: "mqtt", Protocol: "tcp", Listen: []string{"192.0.2.10:1883", "[2001:db8::10]:1883"}, Pool: "brokers", State: "up", Connections: 130,
 				Total: 9123, Rates: &Rates{0.3, 812, 95_310}, Outcomes: map[string]uint64{"ok": 8993},
 			},
-			{Name: "old-ldap", Pool: "ldap", State: "draining", Connections: 3, Total: 77_120, Rates: &Rates{}, Outcomes: map[string]uint64{"ok": 77_117}},
+			{
+				Name: "dns", Protocol: "udp", Listen: []string{":53"}, Pool: "resolvers", State: "up", Connections: 812, Total: 4_120_331,
+				BytesIn: 3e8, BytesOut: 1.1e9, Rates: &Rates{1204, 96_320, 301_000}, Outcomes: map[string]uint64{"ok": 4_119_519, "no_backend": 4},
+				Refused: map[string]uint64{"no_backend": 4},
+				UDP: &ServiceUDP{
+					DatagramsIn: 4_120_390, DatagramsOut: 4_119_602, Dropped: map[string]uint64{"no_backend": 4, "too_large": 1},
+					Rates: &DatagramRates{In: 1210.4, Out: 1209.8},
+				},
+			},
+			{Name: "old-ldap", Protocol: "tcp", Pool: "ldap", State: "draining", Connections: 3, Total: 77_120, Rates: &Rates{}, Outcomes: map[string]uint64{"ok": 77_117}},
 		},
 		Pools: []Pool{
 			{Name: "pg", Balance: "least-conn", Eligible: 2, Backends: []Backend{

@@ -172,6 +172,9 @@ func TestStatusSurvivesJSON(t *testing.T) {
 	for i := range want.Services {
 		want.Services[i].Rates = nil
 	}
+	want.Services[2].UDP.Rates = nil
+	want.Services[1].TLS, want.Services[1].UDP = &ServiceTLS{}, &ServiceUDP{}
+	want.Services[3].TLS = &ServiceTLS{Certificates: []Certificate{{Path: "/nameless.pem"}}}
 	for _, p := range want.Pools {
 		for i := range p.Backends {
 			p.Backends[i].Rates = nil
@@ -186,7 +189,7 @@ func TestStatusSurvivesJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
 		t.Fatal(err)
 	}
-	want.Services[2].Listen = []string{} // never null
+	want.Services[3].Listen = []string{} // never null
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

@@ -49,15 +49,49 @@ type ReloadInfo struct {
 // Service is one service; a removed one is listed while it has connections.
 type Service struct {
 	Name        string            `json:"name"`
+	Protocol    string            `json:"protocol"` // tcp | tls (Poise ends the clients' TLS) | udp
 	Listen      []string          `json:"listen"`
 	Pool        string            `json:"pool"`
-	State       string            `json:"state"` // up | draining
-	Connections int64             `json:"connections"`
-	Total       uint64            `json:"total"` // accepted
+	State       string            `json:"state"`       // up | draining
+	Connections int64             `json:"connections"` // of UDP: sessions
+	Total       uint64            `json:"total"`       // accepted
 	BytesIn     uint64            `json:"bytes_in"`
 	BytesOut    uint64            `json:"bytes_out"`
 	Outcomes    map[string]uint64 `json:"outcomes"` // how ended connections ended; zero counts may be left out
+	Refused     map[string]uint64 `json:"refused"`  // those of Outcomes that turned a client away
+	TLS         *ServiceTLS       `json:"tls,omitempty"`
+	UDP         *ServiceUDP       `json:"udp,omitempty"`
 	Rates       *Rates            `json:"rates,omitempty"`
+}
+
+// ServiceTLS is the TLS that a service ends, on the clients' side.
+type ServiceTLS struct {
+	Handshakes   uint64        `json:"handshakes"` // completed, resumed ones included
+	Resumed      uint64        `json:"resumed"`
+	Active       int64         `json:"active"` // handshakes under way
+	Certificates []Certificate `json:"certificates"`
+}
+
+// Certificate is one that a service shows its clients.
+type Certificate struct {
+	Path    string    `json:"path"` // of its file, as configured
+	Names   []string  `json:"names"`
+	KeyType string    `json:"key_type"` // ECDSA, RSA, ...
+	Expires time.Time `json:"expires"`
+}
+
+// ServiceUDP is what a UDP service has besides.
+type ServiceUDP struct {
+	DatagramsIn  uint64            `json:"datagrams_in"`  // from clients
+	DatagramsOut uint64            `json:"datagrams_out"` // to clients
+	Dropped      map[string]uint64 `json:"dropped"`       // by reason; zero counts may be left out
+	Rates        *DatagramRates    `json:"rates,omitempty"`
+}
+
+// DatagramRates are averages over the last Status.RatesOver seconds.
+type DatagramRates struct {
+	In  float64 `json:"in"`  // per second
+	Out float64 `json:"out"` // per second
 }
 
 // Pool is one pool; a removed one is listed while it has connections.

@@ -11,6 +11,7 @@ func ConnTable(w io.Writer, l ConnList) error {
 	st := styleOf(w)
 	g := &grid{columns: []column{
 		{title: "CLIENT", shrink: 3},
+		{title: "PROTO"},
 		{title: "SERVICE", shrink: 2},
 		{title: "POOL/BACKEND", shrink: 1},
 		{title: "STATE"},
@@ -24,7 +25,7 @@ func ConnTable(w io.Writer, l ConnList) error {
 		if c.Backend == "" {
 			target = c.Pool
 		}
-		g.add(cell{text: c.Client.String()}, cell{text: c.Service}, cell{text: target}, cell{text: c.State, colour: connColours[c.State]},
+		g.add(cell{text: c.Client.String()}, cell{text: c.Proto}, cell{text: c.Service}, cell{text: target}, cell{text: c.State, colour: connColours[c.State]},
 			cell{text: age(c.Age)}, cell{text: age(c.Idle)}, cell{text: short(float64(c.BytesIn))}, cell{text: short(float64(c.BytesOut))})
 	}
 	var out bytes.Buffer

@@ -59,6 +59,7 @@ func TestTableFits(t *testing.T) {
 	s := sample()
 	s.Services[0].Listen = []string{"[2001:db8:1111:2222:3333:4444:5555:6666]:5432", "192.0.2.1:5432"}
 	s.Services[0].Name = strings.Repeat("long-", 20)
+	s.Services[0].TLS.Certificates[0] = Certificate{Path: strings.Repeat("/path", 30), Names: []string{strings.Repeat("a.", 90), "b"}, KeyType: "ECDSA P-256"}
 	for _, p := range s.Pools {
 		for i := range p.Backends {
 			b := &p.Backends[i]
@@ -81,6 +82,7 @@ func TestTableIsPlain(t *testing.T) {
 	s := sample()
 	s.Pools[0].Backends[2].Reason = "L7RSP: \x1b]0;owned\x07\u202egnp\nx"
 	s.Services[0].Name = "a\x1b[2Jb"
+	s.Services[0].TLS.Certificates[0].Names = []string{"\x1b[31mred\u202e"}
 	out := string(style{}.table(&s))
 	if strings.ContainsAny(out, "\x1b\x07\u202e") || !strings.Contains(out, "L7RSP: \ufffd]0;owned\ufffd\ufffdgnp\ufffdx") {
 		t.Error(out)

@@ -89,8 +89,8 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%ds", secs)
 }
 
-// outcomes writes how connections ended, the most frequent first.
-func outcomes(counts map[string]uint64) string {
+// counts writes counts by word, the most frequent first.
+func counts(counts map[string]uint64) string {
 	words := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})

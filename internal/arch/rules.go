@@ -10,15 +10,18 @@ var House = Rules{
 		"l4/wire":    nil,
 		"l4/sock":    nil,
 		"l4/loop":    {"l4/sock"},
-		"l4/tcp":     {"l4", "l4/balance", "l4/wire", "l4/sock", "l4/loop"},
-		"l4/udp":     {"l4", "l4/balance", "l4/wire", "l4/sock", "l4/loop"},
+		"l4/admit":   {"l4"},
+		"l4/cert":    {"l4"},
+		"l4/tlsio":   {"l4/sock"},
+		"l4/tcp":     {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/wire", "l4/tlsio", "l4/sock", "l4/loop"},
+		"l4/udp":     {"l4", "l4/balance", "l4/admit", "l4/wire", "l4/sock", "l4/loop"},
 
 		"health": {"l4/wire"},
 		"bpf":    nil,
 		"l7":     {"l4", "l4/balance", "l4/wire"},
 
 		// Config fills in the specs of what it configures, and runs none of it.
-		"internal/config": {"l4", "l4/balance", "l4/wire", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
+		"internal/config": {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/wire", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
 
 		// These declare the small interfaces they call.
 		"internal/admin":   nil,
@@ -29,7 +32,7 @@ var House = Rules{
 		"internal/arch":    nil,
 
 		// These read the nouns and counters of the domain.
-		"internal/metrics":   {"l4", "l4/balance", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
+		"internal/metrics":   {"l4", "l4/balance", "l4/cert", "l4/loop", "l4/sock", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
 		"internal/accesslog": {"l4", "l4/balance", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
 
 		"internal/daemon": {"l4/...", "health", "bpf", "l7", "internal/..."},
@@ -46,7 +49,7 @@ var House = Rules{
 		{"internal/daemon"},
 		{"l7", "health", "bpf"},
 		{"l4/tcp", "l4/udp"},
-		{"l4/balance", "l4/loop"},
+		{"l4/balance", "l4/admit", "l4/cert", "l4/tlsio", "l4/loop"},
 		{"l4/wire", "l4/sock", "l4"},
 	},
 

@@ -1,11 +1,13 @@
 package config
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -134,17 +136,55 @@ func checkPromises(t *testing.T, f *File) {
 	}
 	listens := map[string]bool{}
 	for _, s := range f.Services {
-		if isName(s.Name) != "" || !pools[s.Pool] || len(s.TCP.Listen) == 0 || s.TCP.Name != s.Name {
-			t.Errorf("service %+v", s)
-		}
-		if c := s.TCP; c.Connect <= 0 || c.ConnectTotal < c.Connect || c.Idle < 0 || c.HalfClose <= 0 {
-			t.Errorf("timeouts %+v", c)
-		}
-		for _, l := range s.TCP.Listen {
-			if listens[l.String()] || l.Addr.Port() == 0 {
-				t.Errorf("listener %s twice, or without a port", l)
+		checkService(t, s)
+		for _, name := range s.Pools() {
+			if !pools[name] {
+				t.Errorf("service %s: no pool %q", s.Name, name)
 			}
-			listens[l.String()] = true
+		}
+		for _, l := range s.Listen() {
+			if key := s.Protocol + l.String(); listens[key] || l.Addr.Port() == 0 {
+				t.Errorf("listener %s twice, or without a port", key)
+			} else {
+				listens[key] = true
+			}
+		}
+	}
+}
+
+// checkService checks what the comments of Service and the specs in it say.
+func checkService(t *testing.T, s Service) {
+	if isName(s.Name) != "" || (s.Pool == "") == (s.SNI == nil) || len(s.Listen()) == 0 || s.TLS != nil && s.SNI != nil {
+		t.Errorf("service %+v", s)
+	}
+	if a := s.Admit; a.PerSource < 0 || a.Rate < 0 || a.SourceRate < 0 || a.Mask4 < 1 || a.Mask4 > 32 || a.Mask6 < 1 || a.Mask6 > 128 {
+		t.Errorf("admission %+v", a)
+	}
+	for _, p := range slices.Concat(s.Admit.Allow, s.Admit.Deny, s.TCP.Proxy.Trusted) {
+		if p != p.Masked() || !p.IsValid() || p.Addr().Is4In6() {
+			t.Errorf("prefix %s", p)
+		}
+	}
+	switch c, u := s.TCP, s.UDP; {
+	case s.Protocol == "udp":
+		if c.Name != "" || u.Name != s.Name || u.Idle <= 0 || u.Replies < 0 || u.MaxSessions < 0 || s.TLS != nil || s.SNI != nil {
+			t.Errorf("udp %+v", s)
+		}
+	case s.Protocol != "tcp" || u.Name != "" || c.Name != s.Name || c.FirstBytes <= 0 || c.MaxHandshakes < 1 || (c.Proxy.Accept != 0) != (len(c.Proxy.Trusted) > 0):
+		t.Errorf("tcp %+v", s)
+	case c.Connect <= 0 || c.ConnectTotal < c.Connect || c.Idle < 0 || c.HalfClose <= 0:
+		t.Errorf("timeouts %+v", c)
+	}
+	if s.TLS != nil && (len(s.TLS.Certificates) == 0 || s.TLS.MinVersion < tls.VersionTLS12) {
+		t.Errorf("tls %+v", s.TLS)
+	}
+	if s.SNI == nil {
+		return
+	}
+	for i, r := range s.SNI.Rules {
+		if r.Pattern != strings.ToLower(r.Pattern) || !isHost(strings.TrimPrefix(r.Pattern, "*.")) || r.Pool == "" ||
+			i > 0 && r.Pattern < s.SNI.Rules[i-1].Pattern || i > 0 && r.Pattern == s.SNI.Rules[i-1].Pattern && len(s.SNI.Rules[i-1].ALPN) == 0 {
+			t.Errorf("rule %+v after %+v", r, s.SNI.Rules[:i])
 		}
 	}
 }

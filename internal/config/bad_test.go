@@ -105,15 +105,16 @@ func TestEveryRuleHasABadFile(t *testing.T) {
 		printed.WriteString(wants(t, file))
 	}
 	exempt := map[string]string{
-		"the file holds more than %d values, those repeated by aliases included; write fewer":       "TestBillionLaughs",
-		"more than %d keys in one file; spread them over conf.d":                                    "TestTooManyKeys",
-		"the file is larger than %d MiB; is it the right one?":                                      "TestLoadTooLarge",
-		"the file lists no backend; write one a line, or [] for none":                               "TestParseBackends",
-		"%s is a name; write the IP address, or move it to the key backends":                        "TestParseBackends",
-		"what the pool's check asks cannot be asked of the socket %s; move it to a pool of its own": "TestParseBackends",
-		"%s is no setting; write name=NAME, weight=N, max_connections=N or backup":                  "TestParseBackends",
-		"%s is given twice; keep one of them":                                                       "TestParseBackends",
-		"this YAML form is not used here; write a plain value, a list or a mapping":                 "for what the parser may come to know",
+		"the file holds more than %d values, those repeated by aliases included; write fewer":                                               "TestBillionLaughs",
+		"more than %d keys in one file; spread them over conf.d":                                                                            "TestTooManyKeys",
+		"the file is larger than %d MiB; is it the right one?":                                                                              "TestLoadTooLarge",
+		"the file lists no backend; write one a line, or [] for none":                                                                       "TestParseBackends",
+		"%s is a name; write the IP address, or move it to the key backends":                                                                "TestParseBackends",
+		"what the pool's check asks cannot be asked of the socket %s; move it to a pool of its own":                                         "TestParseBackends",
+		"the socket %s cannot be in a pool for UDP, with source: client, or with tls that has no server_name; move it to a pool of its own": "TestParseBackends",
+		"%s is no setting; write name=NAME, weight=N, max_connections=N or backup":                                                          "TestParseBackends",
+		"%s is given twice; keep one of them":                                                                                               "TestParseBackends",
+		"this YAML form is not used here; write a plain value, a list or a mapping":                                                         "for what the parser may come to know",
 	}
 	for _, format := range messages(t) {
 		if _, ok := exempt[format]; ok {

@@ -10,11 +10,16 @@ package config
 import (
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/poise-lb/poise/health"
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/admit"
 	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/cert"
 	"github.com/poise-lb/poise/l4/tcp"
+	"github.com/poise-lb/poise/l4/udp"
 )
 
 // File is a whole valid configuration with every default filled in. It is plain
@@ -50,11 +55,38 @@ type Runtime struct {
 	AllowExec bool          // there may be checks that run commands
 }
 
-// Service is one entry point and the pool its connections go to.
+// Service is one entry point and the pools its clients are sent to.
 type Service struct {
-	Name string
-	Pool string // always the name of one of File.Pools
-	TCP  tcp.Spec
+	Name     string
+	Protocol string // "tcp" or "udp"
+	Pool     string // the name of one of File.Pools; "" if SNI names pools instead
+	Admit    admit.Spec
+	TLS      *cert.Spec // TLS ends here; nil = no. Not with SNI
+	SNI      *SNI       // nil = no
+	TCP      tcp.Spec   // the zero value with protocol udp
+	UDP      udp.Spec   // the zero value with protocol tcp
+}
+
+// Listen returns the addresses of the service, ranges expanded.
+func (s Service) Listen() []l4.Listen {
+	if s.Protocol == "udp" {
+		return s.UDP.Listen
+	}
+	return s.TCP.Listen
+}
+
+// Pools returns the names of the pools that clients are sent to, sorted.
+func (s Service) Pools() []string {
+	names := []string{s.Pool}
+	if s.SNI != nil {
+		names = []string{s.SNI.Default, s.SNI.NotTLS, s.SNI.NoHello}
+		for _, r := range s.SNI.Rules {
+			names = append(names, r.Pool)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return slices.DeleteFunc(names, func(n string) bool { return n == "" })
 }
 
 // Pool is one set of backends, how to choose among them and how to judge them.
@@ -68,5 +100,14 @@ type Pool struct {
 	// CloseBackupOnRecovery closes the connections open to backups when a primary
 	// is eligible again.
 	CloseBackupOnRecovery bool
-	Source                netip.Addr // local address towards the backends; the zero value leaves it to the kernel
+	Source                netip.Addr       // local address towards the backends; the zero value leaves it to the kernel
+	Transparent           bool             // connect from the client's address instead
+	SendProxy             string           // PROXY header to the backends: "v1", "v2" or "v2-each" (UDP only); "" = none
+	ProxyTLVs             ProxyTLVs        // of versions 2
+	TLS                   *cert.ClientSpec // nil = none
+	StartTLS              bool             // with TLS: ask a PostgreSQL server for it first
+	UDP                   bool             // a service with protocol udp uses it
+	// Replay is how many first bytes of a client are kept until the backend answers,
+	// to be sent to another if it resets before; 0 = none, at most 64 KiB.
+	Replay int
 }

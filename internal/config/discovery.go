@@ -192,6 +192,8 @@ func (p Pool) ParseBackends(data []byte) ([]balance.BackendSpec, error) {
 			r.add(b.at, index("backends", i), "%s is a name; write the IP address, or move it to the key backends", quote(b.name.Address()))
 		case b.Addr.Unix != "" && slices.ContainsFunc(append([]health.Spec{p.Check}, p.Check.All...), needsPort):
 			r.add(b.at, index("backends", i), "what the pool's check asks cannot be asked of the socket %s; move it to a pool of its own", b.Addr.Unix)
+		case b.Addr.Unix != "" && p.needsAddress():
+			r.add(b.at, index("backends", i), "the socket %s cannot be in a pool for UDP, with source: client, or with tls that has no server_name; move it to a pool of its own", b.Addr.Unix)
 		}
 	}
 	read.finishBackends()
@@ -200,6 +202,12 @@ func (p Pool) ParseBackends(data []byte) ([]balance.BackendSpec, error) {
 
 // needsPort reports whether a check cannot be made of a unix socket.
 func needsPort(c health.Spec) bool { return c.Port != 0 || c.Type == "udp" || c.Type == "dns" }
+
+// needsAddress reports whether connections or datagrams to the pool's backends
+// cannot be what they are to be on a unix socket.
+func (p Pool) needsAddress() bool {
+	return p.UDP || p.Transparent || p.TLS != nil && p.TLS.Verify && p.TLS.ServerName == ""
+}
 
 // bracketed begins a line with an IPv6 address, which a list does not.
 var bracketed = regexp.MustCompile(`^\[[0-9A-Fa-f:.%]+\]:`)

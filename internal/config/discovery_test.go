@@ -51,6 +51,9 @@ func TestParseBackends(t *testing.T) {
 		{"half a list", "", "[10.0.0.1:80,", "/etc/poise/pg.list:1:1: yaml: "},
 		{"variable", "", "- ${HOME}\n", "/etc/poise/pg.list:1:3: [0]: environment variable HOME is not set; set it, or write $${...} for the literal text"},
 		{"socket and port", "check: {port: 81}", "10.0.0.1:80\nunix:/run/a.sock\n", "/etc/poise/pg.list:2:1: backends[1]: what the pool's check asks cannot be asked of the socket /run/a.sock; move it to a pool of its own"},
+		{"socket and client", "source: client", "10.0.0.1:80\nunix:/run/a.sock\n", "/etc/poise/pg.list:2:1: backends[1]: the socket /run/a.sock cannot be in a pool for UDP, with source: client, or with tls that has no server_name; move it to a pool of its own"},
+		{"socket and tls", "tls: {verify: true}", "unix:/run/a.sock\n", "/etc/poise/pg.list:1:1: backends[0]: the socket /run/a.sock cannot be in a pool for UDP, with source: client, or with tls that has no server_name; move it to a pool of its own"},
+		{"socket and tls with a name", "tls: {server_name: a.internal}", "unix:/run/a.sock\n", "unix:/run/a.sock unix:/run/a.sock 100 false 0 up\n"},
 		{"other family", "source: 10.0.0.9", "[::1]:80\n", "/etc/poise/pg.list:1:1: backends[0]: [::1]:80 cannot be reached from source 10.0.0.9; both must be IPv4, or both IPv6"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/poise-lb/poise/internal/config"
-	"github.com/poise-lb/poise/l4/tcp"
+	"github.com/poise-lb/poise/l4"
 )
 
 func TestGoodFiles(t *testing.T) {
@@ -33,8 +33,12 @@ func TestGoodFiles(t *testing.T) {
 // their path.
 func dump(out *strings.Builder, path string, v reflect.Value) {
 	s, ok := v.Interface().(fmt.Stringer)
-	if _, isListen := s.(tcp.Listen); ok && !isListen { // its String leaves out V6Only
+	if _, isListen := s.(l4.Listen); ok && !isListen { // its String leaves out V6Only
 		fmt.Fprintf(out, "%s: %s\n", path, s)
+		return
+	}
+	if b, ok := v.Interface().([]byte); ok {
+		fmt.Fprintf(out, "%s: %q\n", path, b)
 		return
 	}
 	switch v.Kind() {

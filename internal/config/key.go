@@ -107,6 +107,12 @@ func (o *object) has(key string) bool {
 	return ok || o.above.has(key)
 }
 
+// gives reports whether the object itself gives the key, rightly or wrongly.
+func (o *object) gives(key string) bool {
+	_, ok := o.given[key]
+	return ok
+}
+
 // refused reports whether the key's value, its own or else inherited, was refused.
 func (o *object) refused(key string) bool {
 	if o == nil {

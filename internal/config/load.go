@@ -152,8 +152,10 @@ func readFile(r *report, tree *node) *File {
 	services := readServices(r, top)
 	for _, s := range services {
 		s.finish(poolNames)
+		s.finishPools(pools)
 		claims = append(claims, s.listen...)
 	}
+	finishUDPChecks(services, pools)
 	overlaps(r, claims)
 	if len(r.problems) > 0 {
 		return nil
@@ -208,7 +210,7 @@ func readServices(r *report, top *root) []*service {
 	for _, e := range entries(r, top.services, "services") {
 		s := proto
 		s.object = newObject(r, join("services", word(e.key)), e.at, above)
-		s.Name, s.TCP.Name = e.key, e.key
+		s.Name = e.key
 		if s.read(e.value, serviceKeys(&s)) {
 			services = append(services, &s)
 		}

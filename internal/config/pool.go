@@ -12,6 +12,7 @@ import (
 
 	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/cert"
 )
 
 // pool is a Pool while it is read.
@@ -20,6 +21,8 @@ type pool struct {
 	*object
 	ab             balance.AB
 	sticky         balance.Sticky
+	tls            cert.ClientSpec
+	startTLS       bool
 	stickyOn       bool
 	checks         []question
 	maxConnections int       // of each backend that gives none
@@ -110,6 +113,8 @@ func (p *pool) finish() {
 	p.finishDiscovery()
 	p.finishCheck()
 	p.finishPolicy()
+	p.finishTLS()
+	p.finishProxy()
 	if _, given := p.given["hash"]; given && p.Balance.AB != nil && !p.usesHash() {
 		p.problem([]string{"hash", "ab"}, "has no effect with ab of %s and %s; compare with maglev, or remove it", p.ab.A, p.ab.B)
 	} else if given && !p.usesHash() {
@@ -194,8 +199,8 @@ func readBound(dst *float64) func(*value) {
 	}
 }
 
-// readSource stores the local address towards backends.
-func readSource(dst *netip.Addr) func(*value) {
+// readSource stores the local address towards backends, or that it is the client's.
+func readSource(dst *netip.Addr, transparent *bool) func(*value) {
 	return func(v *value) {
 		if !v.scalar("10.0.0.9") {
 			return
@@ -203,13 +208,13 @@ func readSource(dst *netip.Addr) func(*value) {
 		a, err := netip.ParseAddr(v.text)
 		switch {
 		case v.text == "":
-			*dst = netip.Addr{}
+			*dst, *transparent = netip.Addr{}, false
 		case v.text == "client":
-			v.fail("client is not supported yet; write an IP address of this host, or nothing")
+			*dst, *transparent = netip.Addr{}, true
 		case err != nil || a.Zone() != "" || !unicast(a):
-			v.fail("%s is not an IP address of a host; write one of this host, or nothing", quote(v.text))
+			v.fail("%s is not an IP address of a host; write one of this host, client, or nothing", quote(v.text))
 		default:
-			*dst = a.Unmap()
+			*dst, *transparent = a.Unmap(), false
 		}
 	}
 }

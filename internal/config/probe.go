@@ -181,6 +181,12 @@ func readALPN(dst *[]string) func(*value) {
 			}
 			return ""
 		})
+		for i, name := range protocols {
+			if ok && slices.Contains(protocols[:i], name) {
+				v.fail("%s is in this list twice; keep one", quote(name))
+				return
+			}
+		}
 		if ok {
 			*dst = protocols
 		}

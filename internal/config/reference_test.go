@@ -92,7 +92,7 @@ func TestReferenceExamples(t *testing.T) {
 		var file string
 		switch {
 		case strings.HasPrefix(path, "services."):
-			file = "defaults: {services: " + someService + "}\nservices: {web: {" + example + "}}\npools: {pg: " + somePool + "}"
+			file = "defaults: {services: " + someService + "}\nservices: {web: {" + example + "}}\npools: {pg: " + somePool + ", dns: {backends: [10.0.0.1:53], check: {type: none}}}"
 		case strings.HasPrefix(path, "pools.NAME.backends[]."):
 			address := `address: "10.0.0.2:80", `
 			if strings.Contains(example, "address:") {
@@ -116,10 +116,15 @@ func TestReferenceExamples(t *testing.T) {
 // errors that are shown are the ones that would be printed.
 func TestReferenceRules(t *testing.T) {
 	text, _ := readReference(t)
-	_, block, _ := strings.Cut(text, "```yaml\n")
-	block, _, _ = strings.Cut(block, "```")
-	if _, err := Parse("first.yaml", []byte(block)); err != nil {
-		t.Errorf("the first example: %v", err)
+	files := 0
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(services:.*?)```").FindAllStringSubmatch(text, -1) {
+		files++
+		if _, err := Parse("example.yaml", []byte(m[1])); err != nil {
+			t.Errorf("the example\n%s%v", m[1], err)
+		}
+	}
+	if files < 7 {
+		t.Errorf("found %d whole files only", files)
 	}
 	shown := regexp.MustCompile("(?m)^/etc/poise/poise.yaml:.*$").FindAllString(text, -1)
 	if len(shown) != 2 {

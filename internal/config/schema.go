@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/poise-lb/poise/health"
+	"github.com/poise-lb/poise/l4/cert"
 )
 
 // The tables of this file are every key there is. Adding one is a line here, a
@@ -60,24 +61,31 @@ func serviceKeys(s *service) []key {
 	t := &s.TCP
 	keys := []key{
 		{name: "listen", typ: "list of listen addresses", def: required, read: s.readListen},
-		choice("protocol", "tcp", func(string) {}, []string{"tcp"}, "udp", "http"),
-		text("pool", "pool name", required, &s.Pool, isName),
+		choice("protocol", "tcp", into(&s.Protocol), []string{"tcp", "udp"}, "http"),
+		text("pool", "pool name", none, &s.Pool, isName),
 		boolean("freebind", "false", &t.Freebind),
 		count("max_connections", "0", &t.MaxConnections),
-		section("timeouts", append(later("first_bytes"),
+		section("timeouts",
 			duration("connect", "2s", &t.Connect, time.Millisecond, time.Hour),
 			duration("connect_total", "10s", &t.ConnectTotal, time.Millisecond, time.Hour),
 			durationOrOff("idle", "10m", &t.Idle, time.Millisecond, year),
 			duration("half_close", "30s", &t.HalfClose, time.Millisecond, year),
-		)...),
+			duration("first_bytes", "5s", &t.FirstBytes, time.Millisecond, time.Hour),
+		),
 		section("keepalive", // bounds of the kernel: net/ipv4/tcp.c, MAX_TCP_KEEP*
 			seconds("idle", "60s", &t.Keepalive.Idle, 32767*time.Second),
 			seconds("interval", "10s", &t.Keepalive.Interval, 32767*time.Second),
 			number("probes", "6", &t.Keepalive.Probes, 0, 127),
 		),
 		number("retries", "2", &t.Retries, 0, 100),
+		proxyInKeys(&t.Proxy),
+		{name: "sni", typ: "mapping of server names to pools", def: none, read: s.readSNI},
+		section("tls", tlsKeys(&s.tls, &t.MaxHandshakes)...),
+		choice("starttls", "none", func(s string) { t.StartTLS = s == "postgres" }, []string{"none", "postgres"}),
+		section("udp", udpKeys(&s.UDP)...),
 	}
-	return append(keys, later("proxy_protocol", "access", "limits", "sni", "tls", "udp", "http", "offload", "reuse")...)
+	keys = append(keys, admissionKeys(&s.Admit)...)
+	return append(keys, later("http", "offload", "reuse")...)
 }
 
 func poolKeys(p *pool) []key {
@@ -93,7 +101,9 @@ func poolKeys(p *pool) []key {
 		{name: "backends", typ: "list of backends", def: none, read: p.readBackends},
 		count("max_connections", "0", &p.maxConnections),
 		choice("on_down", "keep", func(s string) { p.OnDownClose = s == "close" }, []string{"keep", "close"}),
-		{name: "source", typ: "IP address, or empty", def: `""`, read: readSource(&p.Source)},
+		{name: "source", typ: "IP address, client, or empty", def: `""`, read: readSource(&p.Source, &p.Transparent)},
+		section("tls", clientTLSKeys(p)...),
+		countFrom("replay", "0", &p.Replay, 0, "64k"),
 		section("check", checkKeys(&p.Check)...),
 		{name: "checks", typ: "list of checks", def: none, read: p.readChecks},
 		section("passive",
@@ -106,7 +116,7 @@ func poolKeys(p *pool) []key {
 	}
 	keys = append(keys, discoveryKeys(&p.Discovery)...)
 	keys = append(keys, policyKeys(p)...)
-	return append(keys, later("send_proxy", "tls")...)
+	return append(keys, proxyOutKeys(p)...)
 }
 
 func checkKeys(c *health.Spec) []key {
@@ -149,5 +159,6 @@ func catalogue() []row {
 	walk(serviceKeys(&service{}), "services.NAME", add)
 	walk(poolKeys(&pool{}), "pools.NAME", add)
 	walk(backendKeys(&backend{}), "pools.NAME.backends[]", add)
+	walk(certificateKeys(&cert.Pair{}), "services.NAME.tls.certificates[]", add)
 	return rows
 }

@@ -2,11 +2,11 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 
-	"github.com/poise-lb/poise/l4/tcp"
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/cert"
 )
 
 // service is a Service while it is read.
@@ -14,12 +14,15 @@ type service struct {
 	Service
 	*object
 	listen []listen // nil: not given
+	tls    cert.Spec
+	sni    sni
 }
 
 // listen is one entry of a service's list, before its range is expanded.
 type listen struct {
 	endpoint
 	dual bool // ":port": every address, IPv4 and IPv6
+	udp  bool
 	at   position
 	text string
 	item int    // in its list
@@ -71,16 +74,19 @@ func (s *service) finish(poolNames []string) {
 	if s.listen == nil && !s.has("listen") {
 		s.problem([]string{"listen"}, `missing; say where the service listens, such as listen: [":5432"]`)
 	}
+	if s.finishProtocol(); s.Protocol == "tcp" {
+		s.finishTLS()
+		s.finishSNI(poolNames)
+		s.finishGreeting()
+	}
 	switch {
+	case s.SNI != nil || s.gives("sni") && s.Pool == "":
 	case s.Pool == "" && !s.has("pool"):
 		s.problem([]string{"pool"}, "missing; name the pool its connections go to")
 	case s.Pool != "" && !slices.Contains(poolNames, s.Pool):
-		hint := ""
-		if near := Nearest(s.Pool, poolNames); near != "" {
-			hint = fmt.Sprintf(" (did you mean %q?)", near)
-		}
-		s.problem([]string{"pool"}, "there is no pool %q; define it under pools, or name another%s", s.Pool, hint)
+		s.problem([]string{"pool"}, "there is no pool %q; define it under pools, or name another%s", s.Pool, meantPool(s.Pool, poolNames))
 	}
+	s.finishAdmission()
 	if t := &s.TCP; t.Connect > t.ConnectTotal {
 		s.problem([]string{"timeouts.connect", "timeouts.connect_total"},
 			"one attempt may take %s, all together only %s; lower connect or raise connect_total", short(t.Connect), short(t.ConnectTotal))
@@ -88,25 +94,34 @@ func (s *service) finish(poolNames []string) {
 	s.listen = slices.Clone(s.listen) // perhaps inherited, and the path is ours
 	for i := range s.listen {
 		s.listen[i].path = index(join(s.path, "listen"), s.listen[i].item)
+		s.listen[i].udp = s.Protocol == "udp"
 	}
 }
 
 // expand turns the entries into one listener a port.
 func (s *service) expand() {
+	var all []l4.Listen
 	for _, l := range s.listen {
 		for port := int(l.lo); port <= int(l.hi); port++ {
-			s.TCP.Listen = append(s.TCP.Listen, tcp.Listen{
+			all = append(all, l4.Listen{
 				Addr:   netip.AddrPortFrom(l.addr, uint16(port)),
 				V6Only: l.addr.Is6() && !l.dual,
 			})
 		}
 	}
+	if s.Protocol == "udp" {
+		s.UDP.Name, s.UDP.Listen = s.Name, all
+	} else {
+		s.TCP.Name, s.TCP.Listen = s.Name, all
+	}
 }
 
-// covers reports whether one of the two addresses takes connections of the
+// covers reports whether one of the two addresses takes what is sent to the
 // other. The ports are not looked at.
 func (l listen) covers(o listen) bool {
 	switch {
+	case l.udp != o.udp:
+		return false
 	case l.dual || o.dual || l.addr == o.addr:
 		return true
 	case l.addr.Is4() != o.addr.Is4():

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,14 +12,13 @@ import (
 	"github.com/poise-lb/poise/internal/admin"
 	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/l4/balance"
-	"github.com/poise-lb/poise/l4/tcp"
 )
 
 // A change is a configuration of which everything that can fail has been done
 // and nothing has taken effect.
 type change struct {
 	next         *generation
-	tcp          *tcp.Change
+	routing      routing
 	socket, http endpoint
 	access       io.Writer // where the access log goes; only if moveAccess
 	moveAccess   bool
@@ -47,12 +47,16 @@ func (d *Daemon) apply(file *config.File) (changes []string, err error) {
 
 // prepare does what can fail, and undoes it if something does.
 func (d *Daemon) prepare(file *config.File) (_ *change, err error) {
+	old := d.generation.Load()
 	c := &change{next: d.plan(file)}
 	defer func() {
 		if err != nil {
 			d.abort(c)
 		}
 	}()
+	if err := errors.Join(c.next.planServices(old), c.next.planUpstreams(), c.next.mayConnect()); err != nil {
+		return nil, err
+	}
 	if err := d.prepareAccess(c, file.Log); err != nil {
 		return nil, fmt.Errorf("log.access: %w", err)
 	}
@@ -60,7 +64,7 @@ func (d *Daemon) prepare(file *config.File) (_ *change, err error) {
 		return nil, err
 	}
 	// Last: from here to the commit the data path takes no other change.
-	c.tcp, err = d.server.Prepare(c.next.routes())
+	c.routing, err = d.data.prepare(c.next.routes())
 	return c, err
 }
 
@@ -182,7 +186,8 @@ func (d *Daemon) commit(c *change) {
 	d.verdicts.Unlock()
 	d.journal.keep(next.members)
 	d.monitor.Set(next.targets())
-	c.tcp.Commit()
+	scheduleFor(len(d.data.loops), next)
+	c.routing.commit()
 	for _, p := range old.pools {
 		if next.pool(p.Balance.Name) == nil {
 			p.outlier.Close()

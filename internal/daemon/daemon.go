@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,8 +30,8 @@ import (
 	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/internal/metrics"
 	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/cert"
 	"github.com/poise-lb/poise/l4/sock"
-	"github.com/poise-lb/poise/l4/tcp"
 )
 
 // Options say what to run. Either Path or File is set.
@@ -62,7 +63,7 @@ type Daemon struct {
 	workers   int // as configured when it started; 0 = one per CPU
 	log       *slog.Logger
 	logging   *logging
-	server    *tcp.Server
+	data      datapath
 	monitor   *health.Monitor
 	access    *accesslog.Log
 	metrics   http.Handler // one for life: it remembers what objects that are gone have counted
@@ -116,7 +117,7 @@ func Run(ctx context.Context, o Options) error {
 	if o.Standalone {
 		// Before the configuration is read: what can be read now can be read at
 		// the next reload too.
-		notDropped = dropPrivileges()
+		notDropped = keepOnly(mayBind | mayBeTransparent)
 	}
 	d, err := start(o)
 	if err != nil {
@@ -154,6 +155,9 @@ func start(o Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Standalone && !slices.ContainsFunc(file.Pools, func(p config.Pool) bool { return p.Transparent }) {
+		_ = keepOnly(mayBind) // Run tells of what stands in the way
+	}
 	living, die := context.WithCancel(context.Background())
 	d := &Daemon{
 		die:     die,
@@ -172,12 +176,8 @@ func start(o Options) (*Daemon, error) {
 	}
 	d.generation.Store(&generation{file: &config.File{}})
 
-	// A loop keeps a processor of the scheduler to itself while it is busy; probes,
-	// logs and the admin interface need one more.
-	loops := workers(file)
-	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), loops+1))
-	d.server, err = tcp.NewServer(loops, d.log, tcp.Hooks{Connected: d.connected, Answered: d.answered, Ended: d.ended})
-	if err != nil {
+	n := workers(file)
+	if d.data, err = d.startDatapath(n, d.log); err != nil {
 		die()
 		return nil, fmt.Errorf("event loops: %w", err)
 	}
@@ -196,11 +196,12 @@ func start(o Options) (*Daemon, error) {
 	d.background.Go(d.reloader)
 	d.background.Go(func() { d.discover(living) })
 	d.background.Go(func() { d.watch(living) })
+	d.background.Go(func() { cert.Watch(living, d.certificates, d.log) })
 	d.background.Go(func() { d.operator.saver(living) })
 	d.background.Go(func() { d.feedWatchdog(living) })
 	d.log.Info("started", "version", o.Version, "pid", os.Getpid(), "config", o.Path,
 		"services", len(file.Services), "pools", len(file.Pools),
-		"workers", loops, "descriptor_limit", sock.DescriptorLimit())
+		"workers", n, "descriptor_limit", sock.DescriptorLimit())
 	d.notify.ready(file)
 	return d, nil
 }
@@ -219,7 +220,7 @@ func (d *Daemon) close() {
 	for _, p := range d.generation.Load().pools {
 		p.outlier.Close()
 	}
-	d.server.Close()
+	d.data.close()
 	if err := d.access.Close(); err != nil {
 		d.log.Error("access log", "error", err)
 	}
@@ -250,7 +251,7 @@ const livePatience = time.Second
 
 // Live returns nil while every event loop takes its turns.
 func (d *Daemon) Live() error {
-	if !d.server.Healthy(livePatience) {
+	if !d.data.tcp.Healthy(livePatience) {
 		return fmt.Errorf("an event loop has not answered for %s", livePatience)
 	}
 	return nil

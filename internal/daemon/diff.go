@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/l4/balance"
-	"github.com/poise-lb/poise/l4/tcp"
 )
 
 // differences collects what a reload changes, in sentences for people. Each
@@ -26,7 +26,7 @@ func diff(old, now *config.File) []string {
 	d := &differences{}
 	added, removed := match(old.Services, now.Services, func(s config.Service) string { return s.Name }, d.service)
 	for _, s := range added {
-		d.addf("service %s: added on %s, pool %s", s.Name, few(listenTexts(s.TCP.Listen)), s.Pool)
+		d.addf("service %s: added %s", s.Name, serviceText(s))
 	}
 	for _, s := range removed {
 		d.addf("service %s: removed", s.Name)
@@ -103,25 +103,6 @@ func word(set bool, yes, no string) string {
 	return no
 }
 
-func (d *differences) service(old, now config.Service) {
-	d.object = "service " + now.Name
-	d.fields(keys{"TCP": ""}, old, now)
-	o, n := old.TCP, now.TCP
-	listener := func(l tcp.Listen) tcp.Listen { return l }
-	added, removed := match(o.Listen, n.Listen, listener, func(_, _ tcp.Listen) {})
-	if len(added) > 0 {
-		d.addf("%s: listener %s added", d.object, few(listenTexts(added)))
-	}
-	if len(removed) > 0 {
-		d.addf("%s: listener %s removed", d.object, few(listenTexts(removed)))
-	}
-	d.fields(keys{
-		"Name": "", "Listen": "",
-		"Connect": "timeouts.connect", "ConnectTotal": "timeouts.connect_total",
-		"Idle": "timeouts.idle", "HalfClose": "timeouts.half_close",
-	}, o, n)
-}
-
 // few lists the first of many.
 func few(texts []string) string {
 	const most = 8
@@ -137,9 +118,27 @@ func (d *differences) pool(old, now config.Pool) {
 	d.value("on_down", word(old.OnDownClose, "close", "keep"), word(now.OnDownClose, "close", "keep"))
 	d.value("check.initial", word(old.Check.InitialDown, "down", "up"), word(now.Check.InitialDown, "down", "up"))
 	old.Check.InitialDown = now.Check.InitialDown
-	d.fields(keys{"Balance": "", "Discovery": "", "OnDownClose": ""}, old, now)
+	d.value("source", sourceText(old), sourceText(now))
+	d.value("send_proxy", cmp.Or(old.SendProxy, "off"), cmp.Or(now.SendProxy, "off"))
+	old.Check.Source, old.Check.Proxy = now.Check.Source, now.Check.Proxy // they follow from these two
+	d.fields(keys{
+		"Balance": "", "Discovery": "", "OnDownClose": "", "Source": "", "Transparent": "",
+		"SendProxy": "", "TLS": "", "StartTLS": "", "UDP": "",
+	}, old, now)
+	d.clientTLS(old.TLS, now.TLS)
+	d.value("tls.starttls", word(old.StartTLS, "postgres", "none"), word(now.StartTLS, "postgres", "none"))
 	d.discovery(old.Discovery, now.Discovery)
 	d.backends(old.Balance.Backends, now.Balance.Backends)
+}
+
+func sourceText(p config.Pool) string {
+	switch {
+	case p.Transparent:
+		return "client"
+	case p.Source.IsValid():
+		return p.Source.String()
+	}
+	return ""
 }
 
 // keys names fields of a struct that are called otherwise than their key; "" is
@@ -148,13 +147,19 @@ type keys map[string]string
 
 // fields reports what differs between two structs of one type that are made like
 // a section of the file.
-func (d *differences) fields(names keys, old, now any) {
+func (d *differences) fields(names keys, old, now any) { d.section("", names, old, now) }
+
+// section is fields for what stands under a key; keys that are named are whole.
+func (d *differences) section(prefix string, names keys, old, now any) {
 	o, n := reflect.ValueOf(old), reflect.ValueOf(now)
 	for i := range o.NumField() {
 		field := o.Type().Field(i).Name
 		key, named := names[field]
 		if !named {
 			key = snakeCase(field)
+			if prefix != "" {
+				key = prefix + "." + key
+			}
 		}
 		if key != "" {
 			d.field(key, o.Field(i), n.Field(i))

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
-	"github.com/poise-lb/poise/l4/tcp"
 )
 
 const sample = `
@@ -145,13 +145,23 @@ func TestDiffKeepsSecrets(t *testing.T) {
 var unsaid = map[string]string{
 	"Runtime.Workers":                "apply says it, as long as it is so",
 	"Services.TCP.Name":              "it is Services.Name",
+	"Services.UDP.Name":              "it is Services.Name",
+	"Pools.Check.Proxy":              "it is of send_proxy",
+	"Pools.Check.Source":             "it is of source",
+	"Pools.UDP":                      "it is of the services' protocols",
 	"Pools.Balance.Backends.Initial": "it is of check.initial",
 }
 
 // Whatever else differs between two configurations is said: every single value is
 // changed in turn, found by reflection, so that none can be forgotten.
 func TestDiffSaysEverything(t *testing.T) {
-	file, n := parse(t, sample), 0
+	for _, text := range []string{sample, kinds} {
+		saysEverything(t, text)
+	}
+}
+
+func saysEverything(t *testing.T, text string) {
+	before, file, n := parse(t, text), parse(t, text), 0
 	try := func(path string, v reflect.Value, other any) {
 		if unsaid[path] != "" {
 			return
@@ -160,7 +170,7 @@ func TestDiffSaysEverything(t *testing.T) {
 		old := reflect.New(v.Type()).Elem()
 		old.Set(v)
 		v.Set(reflect.ValueOf(other).Convert(v.Type()))
-		if lines := diff(parse(t, sample), file); len(lines) == 0 {
+		if lines := diff(before, file); len(lines) == 0 {
 			t.Errorf("%s: nothing is said", path)
 		}
 		v.Set(old)
@@ -171,11 +181,14 @@ func TestDiffSaysEverything(t *testing.T) {
 		case netip.Addr:
 			try(path, v, netip.MustParseAddr("192.0.2.1"))
 			return
+		case netip.Prefix:
+			try(path, v, netip.MustParsePrefix("198.51.100.0/24"))
+			return
 		case balance.Address:
 			try(path, v, balance.Address{Unix: "/another"})
 			return
-		case tcp.Listen:
-			try(path, v, tcp.Listen{Addr: special.Addr, V6Only: !special.V6Only})
+		case l4.Listen:
+			try(path, v, l4.Listen{Addr: special.Addr, V6Only: !special.V6Only})
 			return
 		}
 		switch {
@@ -191,6 +204,9 @@ func TestDiffSaysEverything(t *testing.T) {
 			try(path, v, reflect.MakeSlice(v.Type(), 1, 1).Interface())
 		case v.Kind() == reflect.Map:
 			try(path, v, reflect.MakeMap(v.Type()).Interface())
+		case v.Kind() == reflect.Pointer && !v.IsNil():
+			try(path, v, reflect.Zero(v.Type()).Interface())
+			walk(path, v.Elem())
 		case v.Kind() == reflect.Pointer:
 			try(path, v, reflect.New(v.Type().Elem()).Interface())
 		case v.Kind() == reflect.String:
@@ -214,15 +230,15 @@ func TestDiffSaysEverything(t *testing.T) {
 }
 
 func TestListenTexts(t *testing.T) {
-	listen := func(addrs ...string) (list []tcp.Listen) {
+	listen := func(addrs ...string) (list []l4.Listen) {
 		for _, a := range addrs {
 			a, only := strings.CutSuffix(a, " only")
-			list = append(list, tcp.Listen{Addr: netip.MustParseAddrPort(a), V6Only: only})
+			list = append(list, l4.Listen{Addr: netip.MustParseAddrPort(a), V6Only: only})
 		}
 		return list
 	}
 	for _, c := range []struct {
-		list []tcp.Listen
+		list []l4.Listen
 		want string
 	}{
 		{nil, "[]"},

@@ -218,7 +218,7 @@ func (d *Daemon) follow() {
 	d.applying.Lock()
 	defer d.applying.Unlock()
 	old := d.generation.Load()
-	next := &generation{file: old.file, leaving: old.leaving}
+	next := &generation{file: old.file, services: old.services, leaving: old.leaving}
 	var changed []*pool
 	for i, p := range old.pools { // in the order of the file's
 		backends := d.discovery.backends(old.file.Pools[i])

@@ -9,17 +9,18 @@ import (
 	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
-	"github.com/poise-lb/poise/l4/tcp"
+	"github.com/poise-lb/poise/l4/cert"
 )
 
 // A generation is what one configuration consists of. It is immutable; a reload
 // makes another one, in which what stays is the same object as before.
 type generation struct {
-	file    *config.File
-	pools   []*pool // by name
-	leaving []leavingPool
-	members map[*balance.Backend]*member
-	byKey   map[string]*member
+	file     *config.File
+	services []*service // by name
+	pools    []*pool    // by name
+	leaving  []leavingPool
+	members  map[*balance.Backend]*member
+	byKey    map[string]*member
 }
 
 // pool is a configured pool.
@@ -28,6 +29,7 @@ type pool struct {
 	balance *balance.Pool
 	outlier *health.Outlier
 	mood    *mood
+	tls     *cert.Client // towards the backends; nil = none
 }
 
 // member is a backend of a configured pool. Its key is what monitor and outlier
@@ -125,15 +127,6 @@ func (g *generation) targets() (targets []health.Target) {
 	return targets
 }
 
-// routes lists what the data path has to do.
-func (g *generation) routes() (routes []tcp.Route) {
-	for _, s := range g.file.Services {
-		p := g.pool(s.Pool)
-		routes = append(routes, tcp.Route{Spec: s.TCP, Pool: p.balance, Source: p.Source})
-	}
-	return routes
-}
-
 // connected tells the outlier detector how a connect ended. It runs on a loop.
 func (d *Daemon) connected(b *balance.Backend, r l4.ConnectReason) {
 	if r.Local() {
@@ -150,6 +143,10 @@ func (d *Daemon) answered(b *balance.Backend, ok bool) {
 		m.pool.outlier.Answered(m.key, ok)
 	}
 }
+
+// refused tells it of an ICMP error that came back from a UDP backend. It runs on a
+// loop.
+func (d *Daemon) refused(b *balance.Backend) { d.answered(b, false) }
 
 // ended logs a connection that is over. It runs on a loop.
 func (d *Daemon) ended(s *l4.Session) { d.access.Record(s) }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -69,7 +70,7 @@ func (d *Daemon) SetState(pool, backend string, r admin.StateRequest) (admin.Bac
 	if want == admin.OperatorMaint || r.Close && want == admin.OperatorDrain {
 		for _, b := range m.namesakes() {
 			closed += b.Active()
-			d.server.CloseBackend(b, l4.Drained, 0)
+			d.data.closeBackend(b, l4.Drained, 0)
 		}
 	}
 	if was.State != want || closed > 0 {
@@ -191,13 +192,23 @@ func (d *Daemon) Conns(q admin.ConnQuery) ([]admin.Conn, error) {
 		return nil, err
 	}
 	list := []admin.Conn{}
-	for _, c := range d.server.Conns(q.Limit, q.Pool, q.Backend) {
+	for _, c := range d.data.tcp.Conns(q.Limit, q.Pool, q.Backend) {
 		list = append(list, admin.Conn{
-			Client: c.Flow.Client, Local: c.Flow.VIP, Service: c.Service, Pool: c.Pool, Backend: c.Backend, State: c.State,
+			Proto: "tcp", Client: c.Flow.Client, Peer: c.Peer, Local: c.Flow.VIP,
+			Service: c.Service, Pool: c.Pool, Backend: c.Backend, State: c.State,
 			Age: c.Age.Seconds(), Idle: c.Idle.Seconds(), BytesIn: c.BytesIn, BytesOut: c.BytesOut,
 		})
 	}
-	return list, nil
+	for _, c := range d.data.udp.Conns(q.Limit, q.Pool, q.Backend) {
+		list = append(list, admin.Conn{
+			Proto: "udp", Client: c.Flow.Client, Local: c.Flow.VIP,
+			Service: c.Service, Pool: c.Pool, Backend: c.Backend, State: c.State,
+			Age: c.Age.Seconds(), Idle: c.Idle.Seconds(), BytesIn: c.BytesIn, BytesOut: c.BytesOut,
+			DatagramsIn: c.DatagramsIn, DatagramsOut: c.DatagramsOut,
+		})
+	}
+	slices.SortStableFunc(list, func(a, b admin.Conn) int { return cmp.Compare(b.Age, a.Age) })
+	return list[:min(q.Limit, len(list))], nil
 }
 
 // knows returns an error if a pool or backend that is not "" does not exist;

@@ -46,7 +46,7 @@ func (d *Daemon) observe(p *pool) {
 		if p.CloseBackupOnRecovery {
 			for _, b := range p.balance.Backends() {
 				if b.Backup() {
-					d.server.CloseBackend(b, l4.BackendDown, p.spread())
+					d.data.closeBackend(b, l4.BackendDown, p.spread())
 				}
 			}
 		}
@@ -116,7 +116,7 @@ func (d *Daemon) depart(p *pool, removed []*balance.Backend, from time.Time) {
 		if due.After(time.Now()) {
 			d.departures[b] = departure{due, p.spread(), outcome}
 		} else {
-			d.server.CloseBackend(b, outcome, p.spread())
+			d.data.closeBackend(b, outcome, p.spread())
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (d *Daemon) dismiss(now time.Time) {
 			delete(d.departures, b)
 		case !now.Before(dep.due):
 			delete(d.departures, b)
-			d.server.CloseBackend(b, dep.outcome, dep.spread)
+			d.data.closeBackend(b, dep.outcome, dep.spread)
 		}
 	}
 }
@@ -181,11 +181,11 @@ type vitals struct {
 // turn of its check. The kernel is asked only about those who have been sent
 // something lately and have not said a word since.
 func (d *Daemon) findStalled(v vigil, now time.Time) {
-	if d.server.Active() == 0 {
+	if d.data.tcp.Active() == 0 {
 		clear(v)
 		return
 	}
-	d.server.Flush()
+	d.data.tcp.Flush()
 	members := d.generation.Load().members
 	for b := range v {
 		if members[b] == nil {
@@ -200,7 +200,7 @@ func (d *Daemon) findStalled(v vigil, now time.Time) {
 		if !v.suspicious(b, now) {
 			continue
 		}
-		stalled, established := d.server.Stalled(b)
+		stalled, established := d.data.tcp.Stalled(b)
 		was := v[b].stalled
 		v[b].stalled = stalled >= stalledTogether
 		if v[b].stalled && !was {

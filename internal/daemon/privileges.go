@@ -13,20 +13,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keptCapabilities is all that a reload may need: a new listener below port 1024.
+// capabilities is a set of them, a bit for each.
+type capabilities uint32
+
+const (
+	// mayBind is all that a reload may need: a new listener below port 1024.
+	mayBind capabilities = 1 << unix.CAP_NET_BIND_SERVICE
+	// mayBeTransparent is for pools with source: client. A configuration without one
+	// gives it up, and a later one with one takes a restart.
+	mayBeTransparent capabilities = 1 << unix.CAP_NET_ADMIN
+)
+
+// keepOnly gives up every other capability, for good, and so does whatever the
+// process may ever execute. It is called before the threads of the data path exist,
+// but must change those that do, which Go can only do in a binary without cgo: with
+// it, nothing is dropped and the error says so.
 //
 // Not among them are CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, which would keep
 // every file of the host readable: configuration and logs belong to the user who
 // runs the daemon. Nor is CAP_SYS_RESOURCE, which exempts from the limit on pipe
 // memory of fs.pipe-user-pages-soft; beyond it bulk transfers get small pipes,
 // and an administrator raises the limit for whichever user runs the daemon.
-const keptCapabilities = 1 << unix.CAP_NET_BIND_SERVICE
-
-// dropPrivileges gives up every capability that is not needed, for good, and so
-// does whatever the process may ever execute. It is called before the threads of
-// the data path exist, but must change those that do, which Go can only do in a
-// binary without cgo: with it, nothing is dropped and the error says so.
-func dropPrivileges() error {
+func keepOnly(keep capabilities) error {
 	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("no_new_privs: %w", errno)
 	}
@@ -41,7 +49,9 @@ func dropPrivileges() error {
 			return err
 		}
 		for c := range last + 1 {
-			if keptCapabilities&(1<<c) != 0 {
+			// Whatever is executed never needs more; and once CAP_SETPCAP is gone
+			// nothing more can be taken from this set.
+			if mayBind&(1<<c) != 0 {
 				continue
 			}
 			if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(c), 0); errno != 0 {
@@ -49,7 +59,7 @@ func dropPrivileges() error {
 			}
 		}
 	}
-	kept := have[0].Permitted & keptCapabilities
+	kept := have[0].Permitted & uint32(keep)
 	want := [2]unix.CapUserData{{Permitted: kept, Effective: kept}}
 	// The header's Pid is 0: the calling thread, which is each in turn.
 	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&want[0])), 0); errno != 0 {

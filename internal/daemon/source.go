@@ -7,14 +7,20 @@ import (
 	"github.com/poise-lb/poise/internal/metrics"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/tcp"
+	"github.com/poise-lb/poise/l4/udp"
 )
 
 // source shows the daemon to the metrics collector; see metrics.Source.
 type source struct{ d *Daemon }
 
 func (s source) Services() []*tcp.Service {
-	s.d.server.Flush()
-	return s.d.server.Services()
+	s.d.data.tcp.Flush()
+	return s.d.data.tcp.Services()
+}
+
+func (s source) UDPServices() []*udp.Service {
+	s.d.data.udp.Flush()
+	return s.d.data.udp.Services()
 }
 
 func (s source) Pools() []*balance.Pool { return s.d.pools() }
@@ -46,9 +52,21 @@ func (s source) LastReload() (at time.Time, ok bool) {
 	return s.d.lastReload.At, s.d.lastReload.OK
 }
 
-func (s source) AcceptErrors() map[string]uint64 { return s.d.server.AcceptErrors() }
+func (s source) AcceptErrors() map[string]uint64 { return s.d.data.tcp.AcceptErrors() }
 
-func (s source) LoopBusy() (busy, total []time.Duration) { return s.d.server.LoopBusy() }
+func (s source) LoopBusy() (busy, total []time.Duration) { return s.d.data.tcp.LoopBusy() }
+
+func (s source) Certificates() (list []metrics.Certificate) {
+	for _, svc := range s.d.generation.Load().services {
+		if svc.certs == nil {
+			continue
+		}
+		for _, c := range svc.certs.Certificates() {
+			list = append(list, metrics.Certificate{Service: svc.Name, Path: c.Path, Expires: c.NotAfter})
+		}
+	}
+	return list
+}
 
 func (s source) AccessLogDropped() uint64 { return s.d.access.Dropped() }
 

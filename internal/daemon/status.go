@@ -1,8 +1,7 @@
 package daemon
 
 import (
-	"fmt"
-	"net/netip"
+	"cmp"
 	"os"
 	"slices"
 	"time"
@@ -12,12 +11,11 @@ import (
 	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
-	"github.com/poise-lb/poise/l4/tcp"
 )
 
 // Status describes everything that runs.
 func (d *Daemon) Status() admin.Status {
-	d.server.Flush()
+	d.data.flush()
 	g := d.generation.Load()
 	s := admin.Status{
 		Version:     d.options.Version,
@@ -26,7 +24,7 @@ func (d *Daemon) Status() admin.Status {
 		Now:         time.Now(),
 		State:       "running",
 		Config:      d.options.Path,
-		Connections: d.server.Active(),
+		Connections: d.data.active(),
 		Services:    []admin.Service{},
 		Pools:       []admin.Pool{},
 	}
@@ -36,36 +34,15 @@ func (d *Daemon) Status() admin.Status {
 	d.mu.Lock()
 	s.LastReload = d.lastReload
 	d.mu.Unlock()
-	for _, svc := range d.server.Services() {
-		s.Services = append(s.Services, g.serviceStatus(svc))
+	for _, svc := range d.data.tcp.Services() {
+		s.Services = append(s.Services, g.tcpStatus(svc))
 	}
+	for _, svc := range d.data.udp.Services() {
+		s.Services = append(s.Services, g.udpStatus(svc))
+	}
+	slices.SortStableFunc(s.Services, func(a, b admin.Service) int { return cmp.Compare(a.Name, b.Name) })
 	for _, p := range d.pools() {
 		s.Pools = append(s.Pools, d.poolStatus(p))
-	}
-	return s
-}
-
-func (g *generation) serviceStatus(svc *tcp.Service) admin.Service {
-	s := admin.Service{
-		Name:        svc.Name,
-		Listen:      []string{},
-		State:       "draining",
-		Connections: svc.Active(),
-		Total:       svc.Stats.Accepted.Load(),
-		BytesIn:     svc.Stats.BytesIn.Load(),
-		BytesOut:    svc.Stats.BytesOut.Load(),
-		Outcomes:    map[string]uint64{},
-	}
-	i := slices.IndexFunc(g.file.Services, func(c config.Service) bool { return c.Name == svc.Name })
-	if i >= 0 && !svc.Leaving() {
-		s.State = "up"
-		s.Listen = listenTexts(g.file.Services[i].TCP.Listen)
-		s.Pool = g.file.Services[i].Pool
-	}
-	for o := range svc.Stats.Outcomes {
-		if n := svc.Stats.Outcomes[o].Load(); n > 0 {
-			s.Outcomes[l4.Outcome(o).String()] = n
-		}
 	}
 	return s
 }
@@ -181,31 +158,4 @@ func checkReason(verdict bool, reason, detail string) string {
 		return reason
 	}
 	return reason + ": " + detail
-}
-
-// listenTexts writes addresses as the configuration does, adjacent ports as a
-// range.
-func listenTexts(list []tcp.Listen) []string {
-	texts := []string{}
-	for i := 0; i < len(list); {
-		n := 1
-		for i+n < len(list) && list[i+n].V6Only == list[i].V6Only &&
-			list[i+n].Addr == netip.AddrPortFrom(list[i].Addr.Addr(), list[i].Addr.Port()+uint16(n)) {
-			n++
-		}
-		text := listenText(list[i])
-		if n > 1 {
-			text += fmt.Sprintf("-%d", list[i+n-1].Addr.Port())
-		}
-		texts = append(texts, text)
-		i += n
-	}
-	return texts
-}
-
-func listenText(l tcp.Listen) string {
-	if l.Addr.Addr() == netip.IPv6Unspecified() && !l.V6Only {
-		return fmt.Sprintf(":%d", l.Addr.Port())
-	}
-	return l.Addr.String()
 }

@@ -51,15 +51,15 @@ func (d *Daemon) stop(why string) {
 	pause(hurry, limits.PreStop)
 
 	await(hurry, d.stopAccepting)
-	d.log.Info("draining", "connections", d.server.Active())
+	d.log.Info("draining", "connections", d.data.active())
 	d.awaitIdle(hurry, limits.Drain)
-	if left := d.server.Active(); left > 0 {
+	if left := d.data.active(); left > 0 {
 		outcome := l4.Drained
 		if hurry.Err() != nil {
 			outcome = l4.Killed
 		}
 		d.log.Warn("closing connections that are still open", "connections", left, "outcome", outcome)
-		d.server.Kill(outcome)
+		d.data.kill(outcome)
 		d.awaitIdle(context.Background(), lastWords)
 	}
 	closed := await(hurry, d.close)
@@ -93,7 +93,7 @@ func (d *Daemon) awaitSecond(hurry context.Context, second func()) {
 func (d *Daemon) stopAccepting() {
 	d.applying.Lock()
 	defer d.applying.Unlock()
-	d.server.StopAccepting()
+	d.data.stopAccepting()
 }
 
 // awaitIdle returns when no connection is open, or after limit, or at the end of
@@ -101,7 +101,7 @@ func (d *Daemon) stopAccepting() {
 func (d *Daemon) awaitIdle(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for d.server.Active() > 0 && ctx.Err() == nil {
+	for d.data.active() > 0 && ctx.Err() == nil {
 		pause(ctx, 10*time.Millisecond)
 	}
 }

@@ -22,7 +22,7 @@ func (d *Daemon) checked(key string, up bool, st health.Status) {
 	}
 	d.note(m.Backend, slog.LevelWarn, "backend is down", "active", string(st.Reason), "detail", st.Detail)
 	if m.pool.OnDownClose {
-		d.server.CloseBackend(m.Backend, l4.BackendDown, m.pool.spread())
+		d.data.closeBackend(m.Backend, l4.BackendDown, m.pool.spread())
 	}
 }
 

@@ -12,13 +12,43 @@ import (
 	"time"
 )
 
-// client is one of a run's concurrent clients: it has at most one connection
-// and one request out.
+// asker is one of a run's concurrent clients: it has at most one connection and
+// one request out.
+type asker interface {
+	// ask makes one request, on a new connection if there is none, and returns the
+	// server's name.
+	ask(seq uint64) (backend string, err error)
+	carried() int // requests begun on the present connection
+	hangUp()      // closes the connection, if there is one
+}
+
+// live makes one request of a after the other until the run has no more.
+func (r *run) live(ctx context.Context, a asker) {
+	defer a.hangUp()
+	for {
+		seq, from, ok := r.next(ctx)
+		if !ok {
+			return
+		}
+		backend, err := a.ask(seq)
+		end := time.Now()
+		s := Sample{Backend: backend, End: end, Latency: end.Sub(from), Err: err}
+		r.tally.add(s)
+		if r.Observe != nil {
+			r.Observe(s)
+		}
+		if err != nil || a.carried() == r.PerConnection {
+			a.hangUp()
+		}
+	}
+}
+
+// client asks over TCP.
 type client struct {
 	run     *run
 	conn    *net.TCPConn // nil between connections
 	r       *bufio.Reader
-	carried int // requests begun on conn
+	begun   int // on conn
 	request []byte
 	reply   []byte
 }
@@ -27,29 +57,8 @@ func newClient(r *run) *client {
 	return &client{run: r, r: bufio.NewReader(nil), request: make([]byte, r.Size)}
 }
 
-// live makes one request after the other until the run has no more.
-func (c *client) live(ctx context.Context) {
-	for {
-		seq, from, ok := c.run.next(ctx)
-		if !ok {
-			break
-		}
-		backend, err := c.ask(seq)
-		end := time.Now()
-		s := Sample{Backend: backend, End: end, Latency: end.Sub(from), Err: err}
-		c.run.tally.add(s)
-		if c.run.Observe != nil {
-			c.run.Observe(s)
-		}
-		if err != nil || c.carried == c.run.PerConnection {
-			c.hangUp()
-		}
-	}
-	c.hangUp()
-}
+func (c *client) carried() int { return c.begun }
 
-// ask makes one request, on a new connection if there is none, and returns the
-// server's name.
 func (c *client) ask(seq uint64) (string, error) {
 	deadline := time.Now().Add(c.run.Timeout)
 	if c.conn == nil {
@@ -58,11 +67,11 @@ func (c *client) ask(seq uint64) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		c.conn, c.carried = conn.(*net.TCPConn), 0
+		c.conn, c.begun = conn.(*net.TCPConn), 0
 		c.r.Reset(c.conn)
 		c.run.tally.connections.Add(1)
 	}
-	c.carried++
+	c.begun++
 	if err := c.conn.SetDeadline(deadline); err != nil {
 		return "", err
 	}
@@ -104,7 +113,6 @@ func (c *client) readReply() (string, error) {
 	return name, nil
 }
 
-// hangUp closes the connection, if there is one.
 func (c *client) hangUp() {
 	if c.conn != nil {
 		_ = c.conn.Close()

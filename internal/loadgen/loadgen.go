@@ -1,7 +1,7 @@
-// Package loadgen makes load and serves it: Run drives a TCP address with
-// clients and reports throughput, errors and latency; a Backend is a small
-// server whose behaviour can be changed while it runs. Both are behind
-// `poise bench` and `poise demo`, and in the tests.
+// Package loadgen makes load and serves it: Run drives a TCP or UDP address with
+// clients and reports throughput, errors and latency; a Backend, or for datagrams
+// a DatagramBackend, is a small server whose behaviour can be changed while it
+// runs. They are behind `poise bench` and `poise demo`, and in the tests.
 //
 //	b, _ := loadgen.NewBackend("db1", "", loadgen.Behaviour{Delay: time.Millisecond})
 //	defer b.Close()
@@ -10,8 +10,8 @@
 //
 // A request is one line; the reply is the server's name on a line and then the
 // request again, or just the request (a plain echo server, which stays
-// unnamed). Every reply is compared byte by byte, so a balancer that mixes up
-// two connections is found out.
+// unnamed). Over UDP either is one datagram. Every reply is compared byte by byte,
+// so a balancer that mixes up two clients is found out.
 package loadgen
 
 import (
@@ -30,6 +30,7 @@ import (
 // Options of one run. Addr, Clients, Size and Timeout are required.
 type Options struct {
 	Addr    string // host:port; a name is resolved once, before the start
+	UDP     bool   // requests are datagrams, and a client's connection is a socket
 	Clients int    // concurrent clients, >= 1
 
 	// Duration is for how long requests are started and Requests how many at
@@ -47,11 +48,12 @@ type Options struct {
 	Rate float64
 
 	// PerConnection is the number of requests a connection carries before the
-	// client closes it; 0 means no limit.
+	// client closes it; 0 means no limit. A request that fails is its last, too:
+	// what is still to come for it must not pass for the reply to another.
 	PerConnection int
 
-	Size    int           // of a request in bytes, newline included: 1..MaxSize
-	Timeout time.Duration // of one request, its connect included
+	Size    int           // of a request in bytes, newline included: 1..MaxSize, over UDP 1..MaxDatagram
+	Timeout time.Duration // of one request, its connect included; over UDP it is lost then
 
 	// Observe, when set, is called with every request's end, from many
 	// goroutines at once.
@@ -78,7 +80,11 @@ func (o Options) Validate() error {
 	wrong(o.Duration < 0, "duration is %v: want 0 or more", o.Duration)
 	wrong(math.IsNaN(o.Rate) || o.Rate < 0 || o.Rate > 1e9, "rate is %v a second: want 0 (as fast as replies come) to 1e9", o.Rate)
 	wrong(o.PerConnection < 0, "requests per connection is %d: want 0 (no limit) or more", o.PerConnection)
-	wrong(o.Size < 1 || o.Size > MaxSize, "size is %d: want 1 to %d", o.Size, MaxSize)
+	longest := MaxSize
+	if o.UDP {
+		longest = MaxDatagram
+	}
+	wrong(o.Size < 1 || o.Size > longest, "size is %d: want 1 to %d", o.Size, longest)
 	wrong(o.Timeout <= 0, "timeout is %v: want more than 0", o.Timeout)
 	return errors.Join(errs...)
 }
@@ -97,7 +103,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	r := &run{Options: o, addr: addr, tally: newTally(), start: time.Now()}
 	var clients sync.WaitGroup
 	for range o.Clients {
-		clients.Go(func() { newClient(r).live(ctx) })
+		var a asker = newClient(r)
+		if o.UDP {
+			a = newDatagramClient(r)
+		}
+		clients.Go(func() { r.live(ctx, a) })
 	}
 	clients.Wait()
 	return r.result(time.Now()), nil

@@ -82,7 +82,7 @@ type Result struct {
 	Requests    uint64        // answered
 	Failed      uint64
 	Unsent      uint64 // due by the schedule of an open loop and never begun: too few clients
-	Connections uint64 // established
+	Connections uint64 // established; over UDP sockets opened
 	Latency     Latency
 	Backends    []BackendResult // by name
 	Errors      []ErrorResult   // the most frequent first
@@ -94,6 +94,16 @@ func (r Result) PerSecond() float64 {
 		return 0
 	}
 	return float64(r.Requests) / r.Elapsed.Seconds()
+}
+
+// Lost is how many requests had no reply in time. Over UDP that is a loss.
+func (r Result) Lost() uint64 {
+	for _, e := range r.Errors {
+		if e.Kind == TimedOut {
+			return e.Count
+		}
+	}
+	return 0
 }
 
 // tally collects the ends of requests. One lock for all clients is enough: it

@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/poise-lb/poise/l4/balance"
-	"github.com/poise-lb/poise/l4/tcp"
 )
 
 // A Collector is the prometheus.Collector of every metric in names.go. It may be
@@ -19,8 +18,8 @@ type Collector struct {
 	src     Source
 	version string
 
-	mu       sync.Mutex // guards the following, and the source
-	services *ledger[string, *tcp.Service, serviceCounts]
+	mu       sync.Mutex                          // guards the following, and the source
+	services *ledger[string, any, serviceCounts] // of *tcp.Service and *udp.Service
 	pools    *ledger[string, *balance.Pool, poolCounts]
 	backends *ledger[backendKey, *balance.Backend, backendCounts]
 	busy     busyMeter
@@ -52,6 +51,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- reloadSuccess.value(truth(ok))
 	ch <- reloadTime.value(float64(at.UnixMicro()) / 1e6)
 	c.collectServices(ch)
+	c.collectCertificates(ch)
 	c.collectPools(ch)
 	for i, ratio := range c.busy.ratios(c.src.LoopBusy()) {
 		ch <- loopBusy.value(ratio, strconv.Itoa(i))

@@ -11,6 +11,7 @@ import (
 	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/udp"
 )
 
 func documentation(t *testing.T) string {
@@ -56,6 +57,9 @@ func TestDocumentedWords(t *testing.T) {
 	}
 	for r := range l4.NumConnectReasons {
 		words = append(words, l4.ConnectReason(r).String())
+	}
+	for r := range udp.NumDropReasons {
+		words = append(words, udp.DropReason(r).String())
 	}
 	for _, r := range health.Reasons {
 		words = append(words, string(r))

@@ -153,6 +153,8 @@ func TestConcurrentScrapes(t *testing.T) {
 			default:
 			}
 			svc.Stats.Accepted.Add(1)
+			svc.Stats.Handshakes.Add(1) // every one resumes
+			svc.Stats.Resumed.Add(1)
 			if l, err := pool.Acquire(flow(1), nil); err == nil {
 				l.Backend().Stats.Connections.Add(1)
 				l.Backend().Stats.ConnectTime.Observe(time.Millisecond)

@@ -10,13 +10,20 @@ var (
 	reloadSuccess = gauge("poise_config_last_reload_success", "1 if the configuration was accepted when it was last read, at the start or at a reload, else 0.")
 	reloadTime    = gauge("poise_config_last_reload_timestamp_seconds", "When the configuration was last read, accepted or not, in Unix time.")
 
-	serviceConnections      = gauge("poise_service_connections", "Client connections open now.", "service")
-	serviceConnectionsTotal = counter("poise_service_connections_total", "Client connections accepted, those refused at once included.", "service")
+	serviceConnections      = gauge("poise_service_connections", "Client connections, or UDP sessions, open now.", "service")
+	serviceConnectionsTotal = counter("poise_service_connections_total", "Client connections accepted, or UDP sessions begun, those refused at once included.", "service")
 	serviceRefused          = counter("poise_service_refused_total", "Client connections turned away without a connect attempt having failed; each is counted in poise_sessions_total as well.", "service", "reason")
 	serviceBytes            = counter("poise_service_bytes_total", "Bytes relayed: in from clients, out to clients.", "service", "direction")
 	serviceRetries          = counter("poise_retries_total", "Further backends tried after a failed connect.", "service")
-	sessions                = counter("poise_sessions_total", "Client connections that ended, by how they ended.", "service", "outcome")
-	sessionDuration         = histogramOf("poise_session_duration_seconds", "Time from accepting a client connection that reached a backend to its end.", sessionBounds, "service")
+	sessions                = counter("poise_sessions_total", "Client connections and UDP sessions that ended, by how they ended.", "service", "outcome")
+	sessionDuration         = histogramOf("poise_session_duration_seconds", "Time from accepting a client connection, or beginning a UDP session, that reached a backend to its end.", sessionBounds, "service")
+
+	serviceDatagrams = counter("poise_service_datagrams_total", "Datagrams relayed: in from clients, out to clients.", "service", "direction")
+	udpDropped       = counter("poise_udp_dropped_total", "Datagrams that did not go on, of either direction.", "service", "reason")
+
+	tlsHandshakes       = counter("poise_tls_handshakes_total", "TLS handshakes with clients that succeeded, by whether they resumed a session. Those that failed are in poise_sessions_total.", "service", "resumed")
+	tlsHandshakesActive = gauge("poise_tls_handshakes_active", "TLS handshakes with clients that are under way.", "service")
+	certificateExpiry   = gauge("poise_certificate_expiry_timestamp_seconds", "When a certificate expires that the service shows its clients, in Unix time; the label is its file.", "service", "certificate")
 
 	poolEligible      = gauge("poise_pool_eligible_backends", "Backends that new connections are spread over now: those of the tier in use.", "pool")
 	poolPanic         = gauge("poise_pool_panic", "1 while so few backends are healthy that all are used, else 0.", "pool")

@@ -15,6 +15,8 @@ import (
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/tcp"
 )
 
@@ -142,10 +144,12 @@ func until(t *testing.T, reg prometheus.Gatherer, what string, values map[string
 // Gauges that stay true through limits, refusals, reloads and removals
 // (soketi/soketi#1195, sysown/proxysql#3112, jcmoraisjr/haproxy-ingress#897).
 func TestGaugesStayTrue(t *testing.T) {
-	server, err := tcp.NewServer(2, quiet(), tcp.Hooks{})
+	loops, err := loop.Start(2)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer loops.Stop()
+	server := tcp.NewServer(loops, new(sock.Descriptors), quiet(), tcp.Hooks{})
 	defer server.Close()
 	a, b, dead := echo(t), echo(t), refusing(t)
 	spec := func(name string, addrs ...netip.AddrPort) balance.Spec {
@@ -159,8 +163,8 @@ func TestGaugesStayTrue(t *testing.T) {
 	}
 	good, bad := balance.New(spec("good", a, b), nil), balance.New(spec("bad", dead), nil)
 	route := func(name string, addr netip.AddrPort, p *balance.Pool) tcp.Route {
-		return tcp.Route{Pool: p, Spec: tcp.Spec{
-			Name: name, Listen: []tcp.Listen{{Addr: addr}}, MaxConnections: 10,
+		return tcp.Route{To: &tcp.Upstream{Pool: p}, Spec: tcp.Spec{
+			Name: name, Listen: []l4.Listen{{Addr: addr}}, MaxConnections: 10,
 			Connect: 5 * time.Second, ConnectTotal: 10 * time.Second, HalfClose: 30 * time.Second,
 		}}
 	}

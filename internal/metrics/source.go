@@ -16,6 +16,7 @@ import (
 	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/tcp"
+	"github.com/poise-lb/poise/l4/udp"
 )
 
 // A StateChange is a kind of change of a backend's state: who made it, and why.
@@ -36,14 +37,24 @@ var StateReasons = []string{
 	"added", "removed",
 }
 
+// A Certificate is one that a service ends its clients' TLS with.
+type Certificate struct {
+	Service string
+	Path    string // of its file, as configured
+	Expires time.Time
+}
+
 // A Source is where the numbers are; the daemon implements it. Every method is
 // called at each scrape, by one goroutine at a time.
 type Source interface {
-	// Services returns the configured services and the removed ones that still
+	// Services returns the configured TCP services and the removed ones that still
 	// have connections, their byte counters up to date (tcp.Server.Flush). It is
 	// called before all others. A service once left out does not come back; one
 	// of the same name may.
 	Services() []*tcp.Service
+	// UDPServices returns the same of UDP services (udp.Server.Flush). It is called
+	// next.
+	UDPServices() []*udp.Service
 	// Pools returns the configured pools and the removed ones that still have
 	// connections. A pool once left out does not come back; one of the same name
 	// may.
@@ -65,6 +76,9 @@ type Source interface {
 	// LoopBusy returns, for every event loop, the time it has spent at work and
 	// the time it exists.
 	LoopBusy() (busy, total []time.Duration)
+	// Certificates lists what TLS services show their clients, those of the running
+	// configuration only.
+	Certificates() []Certificate
 	// AccessLogDropped counts access log lines that were lost.
 	AccessLogDropped() uint64
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/tcp"
+	"github.com/poise-lb/poise/l4/udp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,6 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fake struct {
 	mu        sync.Mutex
 	services  []*tcp.Service
+	datagrams []*udp.Service
 	pools     []*balance.Pool
 	checks    map[balance.BackendID]health.Status
 	ejections map[balance.BackendID]uint64
@@ -37,12 +39,19 @@ type fake struct {
 	dropped   uint64
 
 	acceptErrors map[string]uint64
+	certificates []Certificate
 }
 
 func (f *fake) Services() []*tcp.Service {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.services
+}
+
+func (f *fake) UDPServices() []*udp.Service {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.datagrams
 }
 
 func (f *fake) Pools() []*balance.Pool {
@@ -79,6 +88,7 @@ func (f *fake) LastReload() (time.Time, bool) {
 
 func (f *fake) AcceptErrors() map[string]uint64         { return f.acceptErrors }
 func (f *fake) LoopBusy() (busy, total []time.Duration) { return f.busy, f.total }
+func (f *fake) Certificates() []Certificate             { return f.certificates }
 func (f *fake) AccessLogDropped() uint64                { return f.dropped }
 
 func backendSpec(name string, port uint16) balance.BackendSpec {

@@ -28,10 +28,6 @@ type Handler interface {
 
 // Loop is one event loop.
 type Loop struct {
-	// AfterEvents, if set before Run, is called in every round when all handlers
-	// have been told what is ready.
-	AfterEvents func()
-
 	epoll *sock.Epoll
 	done  chan struct{} // closed when Run has returned
 
@@ -41,6 +37,7 @@ type Loop struct {
 	tags   uint32
 	again  []reference
 	served []reference // the other half of again, while it is gone through
+	after  []func()
 	wheel  wheel
 	start  time.Time
 	now    time.Duration
@@ -101,8 +98,8 @@ func (l *Loop) Run() {
 			}
 			l.dispatch(r)
 		}
-		if l.AfterEvents != nil {
-			l.AfterEvents()
+		for _, f := range l.after {
+			f()
 		}
 		l.runPosted()
 		l.wheel.advance(int64(l.now / tick))
@@ -147,7 +144,15 @@ func (l *Loop) dispatch(r reference) {
 
 // Add registers fd, edge-triggered, for every event; h hears of what is ready
 // already too. The descriptor stays the caller's.
-func (l *Loop) Add(fd int, h Handler) sock.Errno {
+func (l *Loop) Add(fd int, h Handler) sock.Errno { return l.add(fd, h, (*sock.Epoll).Add) }
+
+// AddDatagrams is Add of a UDP socket, which is always ready to send: h hears of
+// what there is to receive, and of failures.
+func (l *Loop) AddDatagrams(fd int, h Handler) sock.Errno {
+	return l.add(fd, h, (*sock.Epoll).AddDatagrams)
+}
+
+func (l *Loop) add(fd int, h Handler, register func(e *sock.Epoll, fd int, tag uint32) sock.Errno) sock.Errno {
 	l.tags++
 	// First of all: Remove and Again may be called even if the kernel says no.
 	if fd >= len(l.slots) {
@@ -155,12 +160,16 @@ func (l *Loop) Add(fd int, h Handler) sock.Errno {
 		copy(grown, l.slots)
 		l.slots = grown
 	}
-	if err := l.epoll.Add(fd, l.tags); err != 0 {
+	if err := register(l.epoll, fd, l.tags); err != 0 {
 		return err
 	}
 	l.slots[fd] = slot{handler: h, tag: l.tags}
 	return 0
 }
+
+// AfterEvents has f called in every round from now on, when all handlers have been
+// told what is ready.
+func (l *Loop) AfterEvents(f func()) { l.after = append(l.after, f) }
 
 // Remove forgets fd, right before the caller closes it.
 func (l *Loop) Remove(fd int) { l.slots[fd] = slot{} }

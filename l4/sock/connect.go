@@ -8,18 +8,26 @@ import (
 )
 
 // Connect starts a TCP connection to dst, from source unless that is the zero
-// Addr. The handshake goes on in the background: the descriptor becomes
+// Addr. A transparent source need not be an address of this host (IP_TRANSPARENT,
+// which takes CAP_NET_ADMIN or CAP_NET_RAW). The handshake goes on in the background: the descriptor becomes
 // writable when it has ended, and PendingError tells how. An error leaves no
 // descriptor behind.
-func Connect(dst netip.AddrPort, source netip.Addr) (fd int, err Errno) {
+func Connect(dst netip.AddrPort, source netip.Addr, transparent bool) (fd int, err Errno) {
 	var sa unix.RawSockaddrAny
 	size, family := encode(&sa, dst)
 	fd, err = stream(family)
 	if err != 0 {
 		return -1, err
 	}
-	if err = setsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err == 0 && source.IsValid() {
-		err = bindSource(fd, source)
+	if err = setsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err == 0 && transparent {
+		err = setTransparent(fd, family)
+	}
+	if err == 0 && source.IsValid() {
+		if source.Is4() == (family == unix.AF_INET) {
+			err = bindSource(fd, source)
+		} else {
+			err = EADDRNOTAVAIL // of the other family
+		}
 	}
 	if err == 0 {
 		err = connect(fd, &sa, size)
@@ -58,6 +66,24 @@ func ConnectUnix(path string) (fd int, err Errno) {
 func stream(family int) (int, Errno) {
 	fd, _, err := unix.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	return int(fd), err
+}
+
+func setTransparent(fd, family int) Errno {
+	if family == unix.AF_INET6 {
+		return setsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_TRANSPARENT, 1)
+	}
+	return setsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1)
+}
+
+// MayBeTransparent reports whether this process may connect from addresses that
+// are not this host's.
+func MayBeTransparent() Errno {
+	fd, err := stream(unix.AF_INET)
+	if err != 0 {
+		return err
+	}
+	defer Close(fd)
+	return setTransparent(fd, unix.AF_INET)
 }
 
 // bindSource fixes the source address and leaves the port to connect: chosen

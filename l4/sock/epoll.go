@@ -10,8 +10,8 @@ import (
 // Events is what epoll reports of a descriptor.
 type Events uint32
 
-// The events registered for every descriptor, all edge-triggered: one epoll_ctl
-// in a descriptor's life.
+// The events registered for every stream, all edge-triggered: one epoll_ctl in a
+// descriptor's life.
 const (
 	Readable Events = unix.EPOLLIN
 	Writable Events = unix.EPOLLOUT
@@ -21,6 +21,9 @@ const (
 	Urgent   Events = unix.EPOLLPRI // there is urgent data: reads stop short of it
 
 	interest = uint32(unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET)
+	// Of a UDP socket the kernel would report Writable each time that a datagram has
+	// left, or has been read by a receiver on this host.
+	datagramInterest = uint32(unix.EPOLLIN | unix.EPOLLET)
 )
 
 // Event says what is ready. Tag is what Add was given, so that an event of a
@@ -69,6 +72,11 @@ func (e *Epoll) Close() {
 // Add registers fd for all events, edge-triggered. Closing fd removes it.
 func (e *Epoll) Add(fd int, tag uint32) Errno {
 	return e.ctl(unix.EPOLL_CTL_ADD, fd, interest, tag)
+}
+
+// AddDatagrams registers fd, a UDP socket, for Readable and Failed, edge-triggered.
+func (e *Epoll) AddDatagrams(fd int, tag uint32) Errno {
+	return e.ctl(unix.EPOLL_CTL_ADD, fd, datagramInterest, tag)
 }
 
 func (e *Epoll) ctl(op, fd int, events, tag uint32) Errno {

@@ -40,6 +40,10 @@ const (
 	ENOENT        = unix.ENOENT
 	EACCES        = unix.EACCES
 	EPERM         = unix.EPERM
+	EINVAL        = unix.EINVAL
+	EMSGSIZE      = unix.EMSGSIZE
+	EIO           = unix.EIO
+	EPROTO        = unix.EPROTO
 )
 
 // Read fills b from a socket. n 0 without an error is the end of the stream.
@@ -80,6 +84,19 @@ func Reset(fd int) {
 	linger := unix.Linger{Onoff: 1}
 	setsockopt(fd, unix.SOL_SOCKET, unix.SO_LINGER, unsafe.Pointer(&linger), unsafe.Sizeof(linger))
 	Close(fd)
+}
+
+// Vanish closes a TCP socket so that the peer hears nothing of it. Sockets in repair
+// mode are closed in silence, which takes CAP_NET_ADMIN; without it the reset is
+// given a time to live of one hop, and reaches nobody who is further away.
+func Vanish(fd int) {
+	if setsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1) == 0 {
+		Close(fd)
+		return
+	}
+	setsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, 1)
+	setsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 1)
+	Reset(fd)
 }
 
 // CloseWrite ends the writing direction with a FIN.

@@ -58,7 +58,7 @@ func listen(t *testing.T, o sock.ListenOptions) (fd int, addr netip.AddrPort) {
 func connected(t *testing.T) (client, server int) {
 	t.Helper()
 	l, addr := listen(t, sock.ListenOptions{})
-	client, errno := sock.Connect(addr, netip.Addr{})
+	client, errno := sock.Connect(addr, netip.Addr{}, false)
 	if errno != 0 {
 		t.Fatal(errno)
 	}
@@ -117,7 +117,7 @@ func TestConnectRefused(t *testing.T) {
 	}
 	addr := netip.MustParseAddrPort(l.Addr().String())
 	l.Close()
-	fd, errno := sock.Connect(addr, netip.Addr{})
+	fd, errno := sock.Connect(addr, netip.Addr{}, false)
 	if errno == 0 {
 		wait(t, fd, sock.Failed)
 		errno = sock.PendingError(fd)
@@ -131,7 +131,7 @@ func TestConnectRefused(t *testing.T) {
 func TestConnectFromSource(t *testing.T) {
 	l, addr := listen(t, sock.ListenOptions{})
 	source := netip.MustParseAddr("127.9.8.7")
-	fd, errno := sock.Connect(addr, source)
+	fd, errno := sock.Connect(addr, source, false)
 	if errno != 0 {
 		t.Fatal(errno)
 	}
@@ -146,7 +146,7 @@ func TestConnectFromSource(t *testing.T) {
 		t.Errorf("peer is %v", peer)
 	}
 	// An address this host does not have is a local error.
-	if _, errno := sock.Connect(addr, netip.MustParseAddr("192.0.2.1")); errno != sock.EADDRNOTAVAIL {
+	if _, errno := sock.Connect(addr, netip.MustParseAddr("192.0.2.1"), false); errno != sock.EADDRNOTAVAIL {
 		t.Errorf("a source that is not ours: %v", errno)
 	}
 }
@@ -310,7 +310,7 @@ func TestDualStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := sock.LocalAddr(fd).Port()
-	client, errno := sock.Connect(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), netip.Addr{})
+	client, errno := sock.Connect(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), netip.Addr{}, false)
 	if errno != 0 {
 		t.Fatal(errno)
 	}
@@ -329,7 +329,7 @@ func TestDualStack(t *testing.T) {
 // What a listener refuses is only what has not begun: its queue can be emptied.
 func TestRefuseNew(t *testing.T) {
 	l, addr := listen(t, sock.ListenOptions{})
-	early, errno := sock.Connect(addr, netip.Addr{})
+	early, errno := sock.Connect(addr, netip.Addr{}, false)
 	if errno != 0 {
 		t.Fatal(errno)
 	}

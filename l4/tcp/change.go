@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/sock"
 )
 
@@ -14,7 +15,7 @@ import (
 // change can be prepared.
 type Change struct {
 	server *Server
-	routes map[Listen]Route
+	routes map[l4.Listen]Route
 	specs  []Route
 	opened []*listener // bound, not listening yet
 }
@@ -24,7 +25,7 @@ type Change struct {
 // On error nothing has changed, and the error names the address and a remedy.
 func (s *Server) Prepare(routes []Route) (*Change, error) {
 	s.changing.Lock()
-	c := &Change{server: s, routes: map[Listen]Route{}, specs: routes}
+	c := &Change{server: s, routes: map[l4.Listen]Route{}, specs: routes}
 	var errs []error
 	for _, r := range routes {
 		for _, l := range r.Spec.Listen {
@@ -47,14 +48,14 @@ func (s *Server) Prepare(routes []Route) (*Change, error) {
 	return c, nil
 }
 
-func (s *Server) listener(l Listen) *listener {
+func (s *Server) listener(l l4.Listen) *listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listeners[l]
 }
 
 // bind opens a socket for l on every worker.
-func (s *Server) bind(l Listen, spec Spec) (*listener, error) {
+func (s *Server) bind(l l4.Listen, spec Spec) (*listener, error) {
 	o := listenOptions(l, spec)
 	if !s.overlaps(l.Addr) {
 		// Sockets that share an address share it with any process of this user
@@ -96,13 +97,13 @@ func (s *Server) overlaps(addr netip.AddrPort) bool {
 	return false
 }
 
-func listenOptions(l Listen, spec Spec) sock.ListenOptions {
+func listenOptions(l l4.Listen, spec Spec) sock.ListenOptions {
 	o := sock.ListenOptions{V6Only: l.V6Only, Freebind: spec.Freebind}
 	o.KeepaliveIdle, o.KeepaliveInterval, o.KeepaliveProbes = spec.Keepalive.seconds()
 	return o
 }
 
-func bindError(l Listen, spec Spec, err error) error {
+func bindError(l l4.Listen, spec Spec, err error) error {
 	remedy := ""
 	switch {
 	case errors.Is(err, sock.EADDRINUSE):
@@ -165,14 +166,14 @@ func (c *Change) Commit() {
 		s.listeners[l.listen] = l
 	}
 	for key, r := range c.routes {
-		s.listeners[key].setRoute(&route{services[r.Spec.Name], r.Spec, r.Pool, r.Source})
+		s.listeners[key].setRoute(newRoute(r, services[r.Spec.Name]))
 	}
 	s.mu.Unlock()
 
 	for _, l := range retired {
 		l.retire()
 	}
-	s.setDescriptorLimit()
+	s.descriptors.Measure()
 	var begun sync.WaitGroup
 	for _, l := range c.opened {
 		for _, a := range l.sockets {
@@ -189,24 +190,17 @@ func (c *Change) Commit() {
 		l.gone.Wait()
 	}
 	if len(retired) > 0 {
-		s.setDescriptorLimit()
+		s.descriptors.Measure()
 	}
-}
-
-// setDescriptorLimit tells the loops what is left for connections.
-func (s *Server) setDescriptorLimit() {
-	s.descriptors.measure()
-	limit := s.descriptors.limit()
-	s.each(func(w *worker) { w.descriptorLimit = limit })
 }
 
 // setRoute makes r the route of connections accepted from now on.
 func (l *listener) setRoute(r *route) {
 	before := l.route.Swap(r)
-	if before == nil || before.spec.Keepalive == r.spec.Keepalive {
+	if before == nil || before.Spec.Keepalive == r.Spec.Keepalive {
 		return
 	}
-	o := listenOptions(l.listen, r.spec)
+	o := listenOptions(l.listen, r.Spec)
 	for _, a := range l.sockets {
 		a.worker.loop.Post(func() {
 			if a.fd >= 0 {

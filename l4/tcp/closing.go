@@ -32,7 +32,7 @@ func (w *worker) closeBackend(b *balance.Backend, o l4.Outcome, spread time.Dura
 		if c.lease.Backend() != b {
 			return false
 		}
-		if c.phase == connecting || c.phase == waiting {
+		if c.phase < relaying {
 			c.abandon()
 			c.connect()
 			return false

@@ -181,7 +181,7 @@ func TestSourceAddress(t *testing.T) {
 	peers := make(chan string, 1)
 	source := netip.MustParseAddr("127.5.6.7")
 	p := start(t, one(serve(t, func(c *net.TCPConn) { peers <- c.RemoteAddr().(*net.TCPAddr).IP.String() })),
-		func(r *tcp.Route) { r.Source = source })
+		func(r *tcp.Route) { r.To.Source = source })
 	p.dial()
 	if got := <-peers; got != source.String() {
 		t.Errorf("the backend sees %s", got)
@@ -190,7 +190,7 @@ func TestSourceAddress(t *testing.T) {
 
 // A source address this host lacks is our fault, not the backend's.
 func TestSourceAddressMissing(t *testing.T) {
-	p := start(t, one(echo(t)), func(r *tcp.Route) { r.Source = netip.MustParseAddr("192.0.2.1") })
+	p := start(t, one(echo(t)), func(r *tcp.Route) { r.To.Source = netip.MustParseAddr("192.0.2.1") })
 	p.dial().Read(make([]byte, 1))
 	p.outcome(l4.NoLocalPort)
 	p.mu.Lock()

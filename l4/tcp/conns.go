@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -13,14 +14,16 @@ import (
 type Conn struct {
 	Service, Pool, Backend string // Backend is "" while none is chosen
 	Flow                   l4.Flow
-	State                  string        // queued | connecting | open | closing
-	Age                    time.Duration // since it was accepted
-	Idle                   time.Duration // since bytes moved last; 0 before a backend has answered the connect
-	BytesIn, BytesOut      uint64        // from the client, to the client
+	Peer                   netip.AddrPort // the proxy that stated the client's address; the zero value without one
+	State                  string         // greeting | queued | connecting | open | closing
+	Age                    time.Duration  // since it was accepted
+	Idle                   time.Duration  // since bytes moved last; 0 before a backend has answered the connect
+	BytesIn, BytesOut      uint64         // from the client, to the client
 }
 
 var phaseNames = [...]string{
-	closed: "closing", connecting: "connecting", waiting: "connecting",
+	closed: "closing", greeting: "greeting", securing: "greeting",
+	connecting: "connecting", waiting: "connecting", asking: "connecting", verifying: "connecting",
 	queued: "queued", relaying: "open", resetting: "closing",
 }
 
@@ -49,11 +52,14 @@ func (w *worker) oldest(limit int, pool, backend string) (list []Conn) {
 	now := w.loop.Now()
 	for c := w.conns.last; c != nil && len(list) < limit; c = c.prev {
 		d := Conn{
-			Service: c.route.service.Name, Pool: c.route.pool.Name(), Flow: c.flow, State: phaseNames[c.phase],
+			Service: c.route.service.Name, Pool: c.poolName(), Flow: c.flow, State: phaseNames[c.phase],
 			Age: now - c.start, BytesIn: c.client.moved, BytesOut: c.backend.moved,
 		}
 		if b := c.lease.Backend(); b != nil {
 			d.Backend = b.Name()
+		}
+		if c.front != nil {
+			d.Peer = c.front.peer
 		}
 		if pool != "" && d.Pool != pool || backend != "" && d.Backend != backend {
 			continue

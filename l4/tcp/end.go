@@ -20,7 +20,7 @@ func (c *conn) finish(o l4.Outcome, by l4.Side) {
 	}
 	c.judge(o)
 	// What is cut off in the middle must not look complete.
-	cut := c.phase == resetting || c.client.held() || c.backend.held()
+	cut := c.phase == resetting || c.client.held() || c.backend.held() || c.client.backlog() || c.backend.backlog()
 	c.dropHeld(&c.client)
 	c.dropHeld(&c.backend)
 	if cut || o == l4.HalfCloseTimeout || o == l4.ClientReset {
@@ -31,14 +31,17 @@ func (c *conn) finish(o l4.Outcome, by l4.Side) {
 	}
 	c.closeSide(&c.client)
 	c.closeSide(&c.backend)
-	w.server.descriptors.give(2)
+	w.server.descriptors.Give(2)
 	c.phase = closed
 	if kind, ok := noticeOf(o); ok {
-		w.server.notify(c.route.service, kind, c.route.pool.Name())
+		w.server.notify(c.route.service, kind, c.poolName())
 	}
+	c.doneShaking()
+	c.dropAhead()
 	c.flushCounts()
 	c.report(o, by)
 	c.lease.Release()
+	c.leave()
 	c.route.service.active.Add(-1)
 	w.server.active.Add(-1)
 	w.release(c)
@@ -46,6 +49,7 @@ func (c *conn) finish(o l4.Outcome, by l4.Side) {
 
 func (c *conn) closeSide(s *side) {
 	if s.fd >= 0 {
+		s.abort()
 		c.worker.loop.Remove(int(s.fd))
 		sock.Close(int(s.fd))
 		s.fd = -1
@@ -54,10 +58,27 @@ func (c *conn) closeSide(s *side) {
 
 func (c *conn) resetSide(s *side) {
 	if s.fd >= 0 {
+		s.abort()
 		c.worker.loop.Remove(int(s.fd))
 		sock.Reset(int(s.fd))
 		s.fd = -1
 	}
+}
+
+// abort ends what TLS does with a socket that is about to be closed.
+func (s *side) abort() {
+	if s.tls != nil {
+		s.tls.Abort()
+		s.tls = nil
+	}
+}
+
+// poolName is the pool the connection goes to; "" while that is not known.
+func (c *conn) poolName() string {
+	if c.up == nil {
+		return ""
+	}
+	return c.up.Pool.Name()
 }
 
 // flushCounts adds the bytes moved since the last time to the counters.
@@ -89,13 +110,19 @@ func (c *conn) report(o l4.Outcome, by l4.Side) {
 		return
 	}
 	w.session = l4.Session{
-		Service: svc.Name, Pool: c.route.pool.Name(),
+		Service: svc.Name, Pool: c.poolName(),
 		Flow:  c.flow,
 		Start: time.Now().Add(-total),
 		Wait:  c.waited, Connect: c.connecting, FirstByte: c.firstByte, Total: total,
 		BytesIn: c.client.moved, BytesOut: c.backend.moved,
 		Retries: int(c.retries), Outcome: o, By: by, Strategy: c.strategy, QueuePos: int(c.queuePos),
-		ActConn: w.server.active.Load(), SvcConn: svc.active.Load(), PoolConn: c.route.pool.Active(),
+		ActConn: w.server.active.Load(), SvcConn: svc.active.Load(),
+	}
+	if c.up != nil {
+		w.session.PoolConn = c.up.Pool.Active()
+	}
+	if f := c.front; f != nil {
+		w.session.Peer, w.session.TLS = f.peer, f.tls
 	}
 	if b := c.lease.Backend(); b != nil {
 		w.session.Backend = b.Name()

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/loop"
 	"github.com/poise-lb/poise/l4/sock"
 )
@@ -13,7 +14,7 @@ import (
 // the kernel spreads connections over them (SO_REUSEPORT). It stays open for as
 // long as any service listens there, whatever else a reload changes.
 type listener struct {
-	listen  Listen
+	listen  l4.Listen
 	route   atomic.Pointer[route]
 	sockets []*acceptor // one per worker
 	gone    sync.WaitGroup
@@ -81,7 +82,7 @@ func (a *acceptor) Ready(sock.Events) {
 func (a *acceptor) acceptSome(n int) bool {
 	w := a.worker
 	for range n {
-		if !w.server.descriptors.take(2, w.descriptorLimit) {
+		if !w.server.descriptors.Take(2) {
 			a.pause(acceptNoDescriptors, "out of file descriptors")
 			return false
 		}
@@ -90,7 +91,7 @@ func (a *acceptor) acceptSome(n int) bool {
 			w.accepted(a.listener, fd, peer)
 			continue
 		}
-		w.server.descriptors.give(2)
+		w.server.descriptors.Give(2)
 		switch errno {
 		case sock.EAGAIN:
 			return false
@@ -129,7 +130,7 @@ func (a *acceptor) Expired(*loop.Timer) {
 		return
 	}
 	a.paused = false
-	a.worker.descriptorLimit = a.worker.server.descriptors.limit()
+	a.worker.server.descriptors.Refresh()
 	a.Ready(0)
 }
 

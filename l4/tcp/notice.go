@@ -27,6 +27,12 @@ const (
 	noticeAccept
 	noticeNoLocalPort
 	noticeNoDescriptors
+	noticeBadProxy
+	noticeBadHello
+	noticeHandshakes
+	noticeHandshake
+	noticeBackendTLS
+	noticeReplay
 	numNoticeKinds
 )
 
@@ -39,12 +45,21 @@ var noticeTexts = [numNoticeKinds]string{
 	"accepting is paused",
 	"connection refused: no free local port towards the backend",
 	"connection refused: out of file descriptors or socket memory",
+	"connection closed: bad PROXY header from a trusted peer",
+	"connection closed: bad TLS ClientHello",
+	"connection refused: tls.max_handshakes are under way",
+	"connection closed: TLS handshake with the client failed",
+	"TLS handshake with a backend failed",
+	"backend ended without a word: what the client has sent goes to another one",
 }
 
 // detailKey says what the detail of a notice is.
 func (k noticeKind) detailKey() string {
-	if k == noticeAccept {
+	switch k {
+	case noticeAccept, noticeBadProxy, noticeBadHello, noticeHandshake, noticeBackendTLS:
 		return "reason"
+	case noticeReplay:
+		return "backend"
 	}
 	return "pool"
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/tcp"
 )
 
@@ -30,19 +32,21 @@ func TestResetNoticedByFullOutbox(t *testing.T) {
 		reset(c)
 	})
 	// A single loop, which can be held up by the end of a connection.
-	s, err := tcp.NewServer(1, slog.New(slog.DiscardHandler), tcp.Hooks{Ended: func(s *l4.Session) {
+	loops, err := loop.Start(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(loops.Stop)
+	s := tcp.NewServer(loops, new(sock.Descriptors), slog.New(slog.DiscardHandler), tcp.Hooks{Ended: func(s *l4.Session) {
 		if s.BytesIn == 3 {
 			time.Sleep(500 * time.Millisecond)
 		}
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(s.Close)
 	p := &proxy{Server: s, t: t}
 	p.pool = balance.New(balance.Spec{Name: "pool", Algorithm: "round-robin", Backends: one(b)}, nil)
-	p.route = tcp.Route{Spec: spec("service"), Pool: p.pool}
-	p.route.Spec.Listen = []tcp.Listen{{Addr: freeAddr(t)}}
+	p.route = tcp.Route{Spec: spec("service"), To: &tcp.Upstream{Pool: p.pool}}
+	p.route.Spec.Listen = []l4.Listen{{Addr: freeAddr(t)}}
 	p.addr = p.route.Spec.Listen[0].String()
 	p.run(p.route)
 

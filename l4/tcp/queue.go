@@ -16,7 +16,7 @@ type place struct {
 // enqueue joins the pool's queue, if it has one with a place left. While it is
 // there nothing touches c.tried, which other goroutines read through Skip.
 func (c *conn) enqueue() bool {
-	w, pool := c.worker, c.route.pool
+	w, pool := c.worker, c.up.Pool
 	spec := pool.QueueSpec()
 	if spec.Size == 0 {
 		return false
@@ -67,7 +67,7 @@ func (p *place) granted(l balance.Lease, err error) {
 // leaveQueue gives up the place, if the connection has one. It reports false if
 // its turn has come in this very moment.
 func (c *conn) leaveQueue() bool {
-	return c.place == nil || c.route.pool.Cancel(&c.place.Waiter)
+	return c.place == nil || c.up.Pool.Cancel(&c.place.Waiter)
 }
 
 // queueExpired ends a connection that has waited for queue.timeout.

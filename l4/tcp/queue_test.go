@@ -18,9 +18,9 @@ func queueing(t *testing.T, q balance.Queue) (*proxy, *net.TCPConn) {
 	b := echo(t)
 	b.MaxConnections = 1
 	p := start(t, one(b), func(r *tcp.Route) {
-		spec := r.Pool.Spec()
+		spec := r.To.Pool.Spec()
 		spec.Queue = q
-		r.Pool.Update(spec)
+		r.To.Pool.Update(spec)
 	})
 	c := p.dial()
 	exchange(t, c)
@@ -147,9 +147,9 @@ func TestQueueUnderLoad(t *testing.T) {
 	b := echo(t)
 	b.MaxConnections = 3
 	p := start(t, one(b), func(r *tcp.Route) {
-		spec := r.Pool.Spec()
+		spec := r.To.Pool.Spec()
 		spec.Queue = balance.Queue{Size: 1000, Timeout: patience}
-		r.Pool.Update(spec)
+		r.To.Pool.Update(spec)
 	})
 	const clients, each = 20, 20
 	done := make(chan error, clients)

@@ -3,6 +3,7 @@ package tcp
 import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/sock"
+	"github.com/poise-lb/poise/l4/tlsio"
 )
 
 // A side is one of the two sockets of a connection, together with what was read
@@ -18,6 +19,7 @@ type side struct {
 	failed   bool // has an error; the end of the stream, read before it, is a reset
 	ended    bool // its FIN, or error, has been read
 	finished bool // it has been sent our FIN
+	notified bool // and before that, in TLS, our close_notify
 	lost     bool // it has reset the connection: a write said so
 	bulk     bool // moves so much that bytes go through a pipe
 	shared   bool // buf is the worker's: its bytes are in the outbox
@@ -26,6 +28,8 @@ type side struct {
 	from, to, inPipe int32
 	buf              *buffer
 	pipe             sock.Pipe
+
+	tls *tlsio.Conn // nil = plain
 
 	moved, counted uint64 // bytes read from it; those already in the counters
 }
@@ -48,11 +52,10 @@ func (c *conn) other(s *side) *side {
 // Ready takes note of what the kernel says and does what has become possible.
 func (s *side) Ready(ev sock.Events) {
 	c := s.conn
-	if w := c.worker; len(w.outbox) == outboxSize || w.used > bufferSize/2 {
-		w.writeOut() // which may end this connection
-		if s.fd < 0 {
-			return // or was what noticed the reset of this side
-		}
+	if backend := c.retries; c.worker.makeRoom() && (s.fd < 0 || s == &c.backend && c.retries != backend) {
+		// That has ended this connection, or was what noticed the reset of this side;
+		// or another backend has taken its place, whom the event is not about.
+		return
 	}
 	if ev&(sock.Readable|sock.ReadHup|sock.Hup|sock.Failed) != 0 {
 		s.readable = true
@@ -64,10 +67,28 @@ func (s *side) Ready(ev sock.Events) {
 	if ev&sock.Urgent != 0 {
 		s.urgent = true
 	}
+	if s.tls != nil {
+		s.tls.Ready(s.hup || s.urgent)
+	}
 	if ev&sock.Writable != 0 {
 		s.writable = true
 	}
 	switch c.phase {
+	case greeting:
+		c.hear()
+	case securing:
+		if ev&sock.Writable != 0 {
+			s.tls.Flush()
+		}
+		if s.readable {
+			s.tls.Fill(c.worker.room())
+		}
+	case asking, verifying:
+		if s == &c.backend {
+			c.proving(ev)
+			return
+		}
+		fallthrough
 	case connecting, waiting, queued:
 		if s == &c.backend {
 			c.handshake(ev)
@@ -119,14 +140,15 @@ func (c *conn) pump(s *side) {
 	to := c.other(s)
 	moved := 0
 	for {
-		if s.held() && !c.deliver(s, to) {
+		if (s.held() || to.backlog()) && !c.deliver(s, to) {
 			return
 		}
-		if s.ended {
+		ahead := s == &c.client && c.front.ahead()
+		if s.ended && !ahead {
 			c.directionDone(s, to)
 			return
 		}
-		if !s.readable || !to.writable && !to.lost {
+		if !s.readable && !ahead || !to.writable && !to.lost {
 			break
 		}
 		if moved >= turn {
@@ -152,40 +174,75 @@ func (c *conn) pump(s *side) {
 // connection is ending.
 func (c *conn) copy(s, to *side) int {
 	w := c.worker
-	room := w.buffer[w.used:] // at least half of it
-	n, errno := sock.Read(int(s.fd), room)
+	room := w.room()
+	ahead := s == &c.client && c.front.ahead()
+	n, errno, fresh := c.read(s, room)
 	if !c.received(s, n, errno) {
 		return -1
 	}
 	if n == 0 {
 		return 0
 	}
-	if n < len(room) {
+	if s == &c.client && fresh {
+		c.keep(room[:n])
+	}
+	if ahead || s.tls != nil {
+		// These are not the socket's bytes: how many there are says nothing about its
+		// queue, which shows itself when it is empty.
+	} else if n < len(room) {
 		// The queue was empty at that moment, and what comes later is a new edge.
 		// A unix socket returns short at message boundaries too.
 		s.readable = s.hup || s.urgent || s == &c.backend && c.lease.Backend().Addr().Unix != ""
 	} else {
-		s.bulk = !s.urgent
+		s.bulk = !s.urgent && to.tls == nil && !c.keeps(s)
 	}
 	if to.lost {
 		return n // nobody is left to take it
 	}
-	if !s.readable && len(w.outbox) < outboxSize {
+	if !s.readable && len(w.outbox) < outboxSize && n <= len(room)/2 {
 		s.buf, s.from, s.to, s.shared = w.buffer, int32(w.used), int32(w.used+n), true
 		w.used += n
 		w.outbox = append(w.outbox, s)
 		return n
 	}
-	m, errno := sock.Write(int(to.fd), room[:n])
+	m, errno := to.write(room[:n])
 	if errno != 0 && errno != sock.EAGAIN {
 		return c.writeFailed(s, to)
 	}
-	if m < n {
+	if errno != 0 || m < n {
 		to.writable = false
+	}
+	if m < n {
 		c.hold(s, room[m:n])
 	}
 	return n
 }
+
+// read fills b with what s has sent. Not fresh is what the relay has read before.
+func (c *conn) read(s *side, b []byte) (n int, errno sock.Errno, fresh bool) {
+	switch {
+	case s == &c.client && c.front.ahead():
+		n, fresh = c.takeAhead(b)
+		return n, 0, fresh
+	case s.tls != nil:
+		n, errno = s.tls.Read(b)
+	default:
+		n, errno = sock.Read(int(s.fd), b)
+	}
+	return n, errno, true
+}
+
+// write sends b to a side. With TLS it may take all of it and answer EAGAIN.
+func (s *side) write(b []byte) (int, sock.Errno) {
+	if s.tls != nil {
+		return s.tls.Write(b)
+	}
+	return sock.Write(int(s.fd), b)
+}
+
+// backlog reports whether the socket has not taken all of what TLS has made of the
+// bytes for this side.
+func (s *side) backlog() bool { return s.tls != nil && !s.lost && s.tls.Pending() }
 
 // hold keeps what the other side of s could not take, in a buffer of its own.
 func (c *conn) hold(s *side, rest []byte) {
@@ -228,9 +285,12 @@ func (c *conn) received(s *side, n int, errno sock.Errno) bool {
 			c.firstByte = c.last - c.attempt - c.connecting
 			c.lease.Backend().Stats.FirstByteTime.Observe(c.firstByte)
 			c.answered()
+			c.dropReplay()
 		}
 	case errno == sock.EAGAIN:
 		s.readable = false
+	case s == &c.backend && c.replays() && c.replayElsewhere():
+		return false
 	case errno != 0:
 		c.reset(s)
 		return false
@@ -246,7 +306,7 @@ func (s *side) held() bool { return s.buf != nil || s.inPipe > 0 }
 
 // deliver writes what is held of s. It reports whether all of it is gone.
 func (c *conn) deliver(s, to *side) bool {
-	for s.held() {
+	for s.held() || to.backlog() {
 		if to.lost {
 			c.dropHeld(s)
 			return true
@@ -259,8 +319,10 @@ func (c *conn) deliver(s, to *side) bool {
 		}
 		var n int
 		var errno sock.Errno
-		if s.buf != nil {
-			n, errno = sock.Write(int(to.fd), s.buf[s.from:s.to])
+		if to.backlog() {
+			n, errno = to.tls.Flush()
+		} else if s.buf != nil {
+			n, errno = to.write(s.buf[s.from:s.to])
 			s.from += int32(n)
 			if s.from == s.to {
 				c.freeBuffer(s)
@@ -306,85 +368,4 @@ func (c *conn) freeBuffer(s *side) {
 		c.worker.giveBuffer(s.buf)
 	}
 	s.buf, s.shared = nil, false
-}
-
-// directionDone passes on the FIN of s, whose bytes have all been delivered, or
-// ends the connection if that was the second one.
-func (c *conn) directionDone(s, to *side) {
-	c.parkPipe(s)
-	switch {
-	case s.lost:
-		c.reset(s)
-	case to.ended && !to.held():
-		c.finish(l4.OK, l4.Nobody)
-	case !to.finished && !to.lost:
-		to.finished = true
-		sock.CloseWrite(int(to.fd))
-		// From now on the other direction has to make progress.
-		c.last = c.worker.loop.Now()
-		if limit, _ := c.quietLimit(); limit > 0 {
-			c.worker.loop.Start(&c.timer, limit)
-		}
-	}
-}
-
-// writeFailed notes that to has reset the connection. What it sent before that
-// may still be in the queue and is read first; the end of it ends the
-// connection. It returns -1.
-func (c *conn) writeFailed(s, to *side) int {
-	if c.phase == resetting {
-		c.finish(c.outcome, c.by)
-		return -1
-	}
-	to.lost, to.readable = true, true
-	c.ending(to)
-	c.dropHeld(s)
-	c.pump(to)
-	return -1
-}
-
-// reset starts the end of a connection one side of which has sent a reset: the
-// bytes that came before it are delivered, then the other side is reset too, so
-// that it cannot take a broken stream for a complete one.
-func (c *conn) reset(s *side) {
-	c.outcome, c.by = l4.ClientReset, l4.Client
-	if s == &c.backend {
-		c.outcome, c.by = l4.BackendReset, l4.Backend
-	}
-	to := c.other(s)
-	c.phase = resetting
-	c.closeSide(s)
-	c.dropHeld(to)
-	s.ended = true
-	if to.lost {
-		c.finish(c.outcome, c.by)
-		return
-	}
-	c.last = c.worker.loop.Now()
-	c.resetWhenDelivered()
-}
-
-// resetWhenDelivered resets the side that is left as soon as it has everything
-// it is owed: a reset discards what the kernel has not delivered. It keeps
-// looking until then, within the limit for a side that makes no progress.
-func (c *conn) resetWhenDelivered() {
-	w := c.worker
-	to := &c.client
-	if to.fd < 0 {
-		to = &c.backend
-	}
-	s := c.other(to)
-	if !c.deliver(s, to) && c.phase == closed {
-		return
-	}
-	unacked := sock.Unacked(int(to.fd))
-	if int32(unacked) != c.unacked {
-		c.unacked, c.last = int32(unacked), w.loop.Now()
-	}
-	if !s.held() && unacked == 0 || w.loop.Now()-c.last >= c.route.spec.HalfClose {
-		c.resetSide(to)
-		c.finish(c.outcome, c.by)
-		return
-	}
-	w.loop.Start(&c.timer, max(ackPoll, (w.loop.Now()-c.last)/8))
 }

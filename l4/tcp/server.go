@@ -2,8 +2,8 @@
 // relay. One event loop per core owns the connections it accepted; nothing on
 // the way of a byte takes a lock, allocates, or touches what another core writes.
 //
-//	s, err := tcp.NewServer(workers, log, tcp.Hooks{Ended: record})
-//	change, err := s.Prepare([]tcp.Route{{Spec: spec, Pool: pool}})
+//	s := tcp.NewServer(loops, descriptors, log, tcp.Hooks{Ended: record})
+//	change, err := s.Prepare([]tcp.Route{{Spec: spec, To: &tcp.Upstream{Pool: pool}}})
 //	change.Commit()
 //
 // A reload is Prepare and Commit again with the routes that shall run from then
@@ -13,7 +13,6 @@ package tcp
 import (
 	"cmp"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,6 +21,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/sock"
 )
 
 // Hooks tell the rest of the system what happens on the loops. All are called
@@ -42,63 +42,49 @@ type Hooks struct {
 	Ended func(*l4.Session)
 }
 
-// Route is a service and where its connections go.
-type Route struct {
-	Spec   Spec
-	Pool   *balance.Pool
-	Source netip.Addr // source address towards backends; zero = the system's choice
-}
-
-// Server owns the loops, listeners and connections of all TCP services.
+// Server owns the listeners and connections of all TCP services.
 type Server struct {
 	// Set once.
-	log     *slog.Logger
-	hooks   Hooks
-	workers []*worker
-	notices chan notice
-	logging sync.WaitGroup
+	log         *slog.Logger
+	hooks       Hooks
+	loops       loop.Group
+	descriptors *sock.Descriptors
+	workers     []*worker
+	notices     chan notice
+	logging     sync.WaitGroup
 
 	active       atomic.Int64
-	descriptors  descriptors
 	acceptErrors [numAcceptErrors]atomic.Uint64
 
 	changing sync.Mutex // held from Prepare to Commit or Abort
 
 	mu        sync.Mutex // guards the following
-	listeners map[Listen]*listener
+	listeners map[l4.Listen]*listener
 	services  map[string]*Service
 	closed    bool
 }
 
-// NewServer starts as many loops as workers says. Close ends them.
-func NewServer(workers int, log *slog.Logger, h Hooks) (*Server, error) {
+// NewServer makes a server of the given loops, which must be running and stay the
+// caller's: they may have other work too, and are to be stopped after Close. The
+// descriptors are what the whole data path may use.
+func NewServer(loops loop.Group, descriptors *sock.Descriptors, log *slog.Logger, h Hooks) *Server {
 	s := &Server{
-		log:       log,
-		hooks:     h,
-		notices:   make(chan notice, 64),
-		listeners: map[Listen]*listener{},
-		services:  map[string]*Service{},
+		log:         log,
+		hooks:       h,
+		loops:       loops,
+		descriptors: descriptors,
+		workers:     make([]*worker, len(loops)),
+		notices:     make(chan notice, 64),
+		listeners:   map[l4.Listen]*listener{},
+		services:    map[string]*Service{},
 	}
-	for range max(workers, 1) {
-		l, err := loop.New()
-		if err != nil {
-			for _, w := range s.workers {
-				go w.loop.Run()
-				w.loop.Stop()
-			}
-			return nil, err
-		}
-		s.workers = append(s.workers, newWorker(s, l))
-	}
-	for _, w := range s.workers {
-		go w.loop.Run()
-	}
+	loops.Do(func(i int, l *loop.Loop) { s.workers[i] = newWorker(s, l) })
 	s.logging.Go(s.logNotices)
-	return s, nil
+	return s
 }
 
-// Close stops the loops; connections that are still open are killed. Nothing
-// else may be called afterwards but the readers of counters.
+// Close ends what the server does on its loops; connections that are still open
+// are killed. Nothing else may be called afterwards but the readers of counters.
 func (s *Server) Close() {
 	s.mu.Lock()
 	closed := s.closed
@@ -107,12 +93,7 @@ func (s *Server) Close() {
 	if closed {
 		return
 	}
-	for _, w := range s.workers {
-		w.loop.Post(w.shut)
-	}
-	for _, w := range s.workers {
-		w.loop.Stop()
-	}
+	s.loops.Do(func(i int, _ *loop.Loop) { s.workers[i].shut() })
 	close(s.notices)
 	s.logging.Wait()
 }

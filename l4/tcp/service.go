@@ -1,12 +1,10 @@
 package tcp
 
 import (
-	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/poise-lb/poise/l4"
-	"github.com/poise-lb/poise/l4/balance"
 )
 
 // Service is the part of a TCP service that outlives its configuration: its
@@ -27,6 +25,11 @@ type ServiceStats struct {
 	Retries           atomic.Uint64 // further backends tried
 	Outcomes          [l4.NumOutcomes]atomic.Uint64
 	Duration          l4.Histogram // of connections that reached a backend
+
+	// TLS with clients: handshakes that are under way, that have succeeded, and
+	// those among them that resumed a session.
+	HandshakesActive    atomic.Int64
+	Handshakes, Resumed atomic.Uint64
 }
 
 // Active returns the number of open connections. It never exceeds the
@@ -51,15 +54,6 @@ func (s *Service) admit(limit int) bool {
 			return true
 		}
 	}
-}
-
-// A route is what a listener does with the connections it accepts. It is
-// immutable; a reload gives the listener another one, and connections keep theirs.
-type route struct {
-	service *Service
-	spec    Spec
-	pool    *balance.Pool
-	source  netip.Addr
 }
 
 // keepalive returns the settings in the whole seconds that the kernel takes.

@@ -3,12 +3,15 @@ package tcp
 import (
 	"net/netip"
 	"time"
+
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/wire"
 )
 
 // Spec is the validated configuration of one TCP service.
 type Spec struct {
 	Name     string
-	Listen   []Listen
+	Listen   []l4.Listen
 	Freebind bool // bind addresses this host does not have (IP_FREEBIND)
 
 	// MaxConnections bounds open client connections; 0 means no limit.
@@ -20,21 +23,25 @@ type Spec struct {
 	HalfClose    time.Duration // one side has ended, no progress of the other, > 0
 	Keepalive    Keepalive
 	Retries      int // further backends to try after a failed connect, >= 0
-}
 
-// Listen is one address a service accepts on. It is comparable and identifies
-// its listener through reloads.
-type Listen struct {
-	Addr   netip.AddrPort
-	V6Only bool // false on [::] takes IPv4 clients too (dual stack)
+	FirstBytes time.Duration // all a client says before it has a backend: PROXY header, ClientHello, handshake; > 0
+	Proxy      ProxyIn
+	StartTLS   bool // PostgreSQL: say yes to an SSLRequest, TLS begins after it
+	// MaxHandshakes bounds the TLS handshakes with clients that are under way at
+	// once, >= 1.
+	MaxHandshakes int
 }
-
-// String returns the address as configured, "[::]:5432".
-func (l Listen) String() string { return l.Addr.String() }
 
 // Keepalive sets TCP keepalive on both legs of a connection. Idle and Interval
 // are whole seconds, at least 1 s; Probes 0 turns keepalive off.
 type Keepalive struct {
 	Idle, Interval time.Duration
 	Probes         int
+}
+
+// ProxyIn says from whom a PROXY header is expected. Peers that are not trusted
+// are taken for clients, and what they send for payload.
+type ProxyIn struct {
+	Accept  wire.ProxyAccept // 0 = from nobody
+	Trusted []netip.Prefix   // masked; whose header is required and believed
 }

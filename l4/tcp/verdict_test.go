@@ -16,9 +16,9 @@ import (
 
 // compared makes a pool count what is reported to it: as strategy a.
 func compared(r *tcp.Route) {
-	spec := r.Pool.Spec()
+	spec := r.To.Pool.Spec()
 	spec.AB = &balance.AB{A: "first", B: "first", Split: 1}
-	r.Pool.Update(spec)
+	r.To.Pool.Update(spec)
 }
 
 func (p *proxy) verdicts(reported, failed uint64, answers ...bool) {
@@ -120,9 +120,9 @@ func TestVerdicts(t *testing.T) {
 // the budget is used up.
 func TestRetryBudget(t *testing.T) {
 	p := start(t, []balance.BackendSpec{dead(t), named(dead(t), "dead too")}, func(r *tcp.Route) {
-		spec := r.Pool.Spec()
+		spec := r.To.Pool.Spec()
 		spec.Retry = balance.RetryBudget{Floor: 1} // ten in ten seconds
-		r.Pool.Update(spec)
+		r.To.Pool.Update(spec)
 	})
 	const n = 30
 	for i := range n {

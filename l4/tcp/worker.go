@@ -17,18 +17,26 @@ type worker struct {
 	started time.Time
 
 	// Owned by the loop.
-	acceptors       map[*acceptor]struct{}
-	conns           connList
-	free            *conn // zeroed, linked by next
-	buffer          *buffer
-	used            int       // bytes of it that the outbox waits to write
-	outbox          []*side   // whose small reads are written after the others' reads
-	buffers         []*buffer // spare ones, for what a peer cannot take at once
-	pipes           []sock.Pipe
-	descriptorLimit int64
-	session         l4.Session // scratch for Hooks.Ended
-	down            bool
+	acceptors map[*acceptor]struct{}
+	conns     connList
+	free      *conn // zeroed, linked by next
+	buffer    *buffer
+	used      int       // bytes of it that the outbox waits to write
+	outbox    []*side   // whose small reads are written after the others' reads
+	buffers   []*buffer // spare ones, for what a peer cannot take at once
+	fronts    [][]byte  // the same of fronts
+	pipes     []sock.Pipe
+	session   l4.Session // scratch for Hooks.Ended
+	down      bool
 }
+
+// post has a function run on the loop; after that has stopped, nothing.
+func (w *worker) post(f func()) { w.loop.Post(f) }
+
+// room is the part of the buffer that is free until the outbox has been written. It
+// is at least half of it after makeRoom, and never nothing: what is put in the outbox
+// takes no more than half of it.
+func (w *worker) room() []byte { return w.buffer[w.used:] }
 
 const bufferSize = 64 << 10
 
@@ -54,7 +62,7 @@ func newWorker(s *Server, l *loop.Loop) *worker {
 		buffer:    new(buffer),
 		outbox:    make([]*side, 0, outboxSize),
 	}
-	l.AfterEvents = w.writeOut
+	l.AfterEvents(w.writeOut)
 	return w
 }
 
@@ -94,7 +102,7 @@ func (w *worker) newConn() *conn {
 // release takes back a connection that has ended.
 func (w *worker) release(c *conn) {
 	w.conns.remove(c)
-	c.next, c.tried, c.route, c.place = w.free, nil, nil, nil
+	c.next, c.tried, c.route, c.up, c.front, c.place = w.free, nil, nil, nil, nil, nil
 	w.free = c
 }
 
@@ -153,6 +161,16 @@ func (w *worker) shut() {
 	w.dropPipes()
 }
 
+// makeRoom writes the outbox out when it is full, or leaves little of the buffer. It
+// reports whether it has done so, which may have ended any connection.
+func (w *worker) makeRoom() bool {
+	if len(w.outbox) < outboxSize && w.used <= bufferSize/2 {
+		return false
+	}
+	w.writeOut()
+	return true
+}
+
 // writeOut writes what the outbox holds.
 func (w *worker) writeOut() {
 	for _, s := range w.outbox {
@@ -188,12 +206,12 @@ func (w *worker) takePipe() sock.Pipe {
 		w.pipes = w.pipes[:n-1]
 		return p
 	}
-	if !w.server.descriptors.take(2, w.descriptorLimit) {
+	if !w.server.descriptors.Take(2) {
 		return sock.Pipe{}
 	}
 	p, errno := sock.NewPipe()
 	if errno != 0 {
-		w.server.descriptors.give(2)
+		w.server.descriptors.Give(2)
 	}
 	return p
 }
@@ -209,7 +227,7 @@ func (w *worker) givePipe(p sock.Pipe) {
 
 func (w *worker) closePipe(p sock.Pipe) {
 	p.Close()
-	w.server.descriptors.give(2)
+	w.server.descriptors.Give(2)
 }
 
 // dropPipes closes the spare pipes, when descriptors are needed for clients.

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"slices"
+	"time"
+
+	"github.com/poise-lb/poise/l4/tcp"
+	"github.com/poise-lb/poise/l4/udp"
+)
+
+// udpKeys are the keys of a service that concern datagrams.
+func udpKeys(u *udp.Spec) []key {
+	return []key{
+		duration("idle", "30s", &u.Idle, time.Millisecond, year),
+		number("replies", "0", &u.Replies, 0, 1_000_000),
+		count("max_sessions", "0", &u.MaxSessions),
+		boolean("spray", "false", &u.Spray),
+	}
+}
+
+// finishProtocol keeps what belongs to the protocol of the service, and refuses
+// what belongs to the other one.
+func (s *service) finishProtocol() {
+	if s.Protocol == "tcp" {
+		if s.gives("udp") {
+			s.problem([]string{"udp", "protocol"}, "has no effect with protocol: tcp; set protocol: udp, or remove it")
+		}
+		s.UDP = udp.Spec{}
+		return
+	}
+	for _, k := range []string{"timeouts", "keepalive", "retries", "proxy_protocol", "sni", "tls", "starttls"} {
+		if s.gives(k) {
+			s.problem([]string{k, "protocol"}, "has no effect with protocol: udp; set protocol: tcp, or remove it")
+		}
+	}
+	if s.gives("max_connections") {
+		s.problem([]string{"max_connections", "protocol"}, "is for connections, of which protocol: udp has none; write udp: {max_sessions: ...}, or remove it")
+	}
+	u := &s.UDP
+	u.Freebind = s.TCP.Freebind
+	s.TCP = tcp.Spec{}
+	if u.Spray {
+		for _, k := range []string{"udp.idle", "udp.replies", "udp.max_sessions"} {
+			if s.gives(k) {
+				s.problem([]string{k, "udp.spray"}, "has no effect with spray: true, which keeps no sessions; remove it")
+			}
+		}
+		if s.gives("limits.per_source") {
+			s.problem([]string{"limits.per_source", "udp.spray"}, "has no effect with spray: true, which keeps no sessions; write source_rate, or remove it")
+		}
+	}
+}
+
+// finishPools applies the rules that concern a service together with the pools it
+// uses.
+func (s *service) finishPools(pools []*pool) {
+	for _, p := range pools {
+		if !slices.Contains(s.Pools(), p.Balance.Name) {
+			continue
+		}
+		if s.Protocol == "udp" {
+			s.finishUDPPool(p)
+			continue
+		}
+		if p.SendProxy == "v2-each" {
+			p.problem([]string{"send_proxy"}, "is a header before each datagram, and service %s with protocol: tcp uses the pool; write v2", s.Name)
+		}
+		if s.SNI != nil {
+			s.finishSNIPool(p)
+		}
+	}
+}
+
+// finishUDPPool refuses what a pool is told to do and cannot do with datagrams.
+func (s *service) finishUDPPool(p *pool) {
+	p.UDP = true
+	switch {
+	case p.SendProxy == "v1":
+		p.problem([]string{"send_proxy"}, "knows no UDP, and service %s with protocol: udp uses the pool; write v2 or v2-each, or off", s.Name)
+	case p.SendProxy == "v2" && s.UDP.Spray:
+		p.problem([]string{"send_proxy"}, "is a header before the first datagram of a session, and service %s with spray: true has none; write v2-each, or off", s.Name)
+	}
+	if p.TLS != nil {
+		p.problem([]string{"tls"}, "is not for datagrams, and service %s with protocol: udp uses the pool; give it a pool of its own", s.Name)
+	}
+	if p.Transparent && s.UDP.Spray {
+		p.problem([]string{"source"}, "client is for sessions, and service %s with spray: true has none; give it a pool of its own", s.Name)
+	}
+	for key, on := range map[string]bool{
+		"authority": p.ProxyTLVs.Authority, "alpn": p.ProxyTLVs.ALPN, "ssl": p.ProxyTLVs.SSL, "unique_id": p.ProxyTLVs.UniqueID,
+	} {
+		if key = "proxy_tlvs." + key; on && p.gives(key) {
+			p.problem([]string{key}, "is not for datagrams, and service %s with protocol: udp uses the pool; remove it", s.Name)
+		}
+	}
+	if p.gives("replay") && p.Replay > 0 {
+		p.problem([]string{"replay"}, "is not for datagrams, and service %s with protocol: udp uses the pool; give it a pool of its own", s.Name)
+	}
+	for _, b := range p.backends {
+		if b.Addr.Unix != "" {
+			p.problem([]string{"backends"}, "the socket %s at %s is for connections, and service %s with protocol: udp uses the pool; give it a pool of its own", b.Addr.Unix, b.at, s.Name)
+			break
+		}
+	}
+}
+
+// finishUDPChecks refuses the check of a pool that nobody has chosen where it says
+// nothing about what the pool is for.
+func finishUDPChecks(services []*service, pools []*pool) {
+	protocols := map[string]map[string]string{} // pool -> protocol -> service
+	for _, s := range services {
+		for _, name := range s.Pools() {
+			if protocols[name] == nil {
+				protocols[name] = map[string]string{}
+			}
+			protocols[name][s.Protocol] = s.Name
+		}
+	}
+	for _, p := range pools {
+		by := protocols[p.Balance.Name]
+		if by["udp"] != "" && by["tcp"] == "" && p.Check.Type == "tcp" && !p.has("check.type") {
+			p.problem([]string{"check", "check.type"}, "would ask over TCP, and service %s uses the pool with protocol: udp; write check: {type: udp, dns, exec or none}, or type: tcp if that is meant", by["udp"])
+		}
+	}
+}

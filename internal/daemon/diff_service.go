@@ -1,0 +1,173 @@
+package daemon
+
+import (
+	"crypto/tls"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/admit"
+	"github.com/poise-lb/poise/l4/cert"
+	"github.com/poise-lb/poise/l4/tcp"
+	"github.com/poise-lb/poise/l4/wire"
+)
+
+// service says what differs between two versions of a service.
+func (d *differences) service(old, now config.Service) {
+	d.object = "service " + now.Name
+	d.fields(keys{"TCP": "", "UDP": "", "Admit": "", "TLS": "", "SNI": ""}, old, now)
+	d.listeners(slices.Concat(old.TCP.Listen, old.UDP.Listen), slices.Concat(now.TCP.Listen, now.UDP.Listen))
+	if old.Protocol == now.Protocol { // what the other protocol does not have is no change
+		d.tcp(old.TCP, now.TCP)
+		d.section("udp", keys{"Name": "", "Listen": "", "Freebind": ""}, old.UDP, now.UDP)
+		d.value("freebind", old.UDP.Freebind, now.UDP.Freebind)
+	}
+	d.admission(old.Admit, now.Admit)
+	d.tls(old.TLS, now.TLS)
+	d.sni(old.SNI, now.SNI)
+}
+
+// serviceText says where a service is and where it leads.
+func serviceText(s config.Service) string {
+	on, to := few(listenTexts(s.Listen())), "pool "
+	if s.Protocol != "tcp" {
+		on = s.Protocol + " " + on
+	}
+	pools := s.Pools()
+	if len(pools) > 1 {
+		to = "pools "
+	}
+	return "on " + on + ", " + to + few(pools)
+}
+
+func (d *differences) listeners(old, now []l4.Listen) {
+	added, removed := match(old, now, func(l l4.Listen) l4.Listen { return l }, func(_, _ l4.Listen) {})
+	if len(added) > 0 {
+		d.addf("%s: listener %s added", d.object, few(listenTexts(added)))
+	}
+	if len(removed) > 0 {
+		d.addf("%s: listener %s removed", d.object, few(listenTexts(removed)))
+	}
+}
+
+func (d *differences) tcp(o, n tcp.Spec) {
+	d.fields(keys{
+		"Name": "", "Listen": "", "Proxy": "", "StartTLS": "", "MaxHandshakes": "tls.max_handshakes",
+		"Connect": "timeouts.connect", "ConnectTotal": "timeouts.connect_total",
+		"Idle": "timeouts.idle", "HalfClose": "timeouts.half_close", "FirstBytes": "timeouts.first_bytes",
+	}, o, n)
+	d.value("proxy_protocol.accept", acceptWord(o.Proxy.Accept), acceptWord(n.Proxy.Accept))
+	members(d, "proxy_protocol.trusted", o.Proxy.Trusted, n.Proxy.Trusted)
+	d.value("starttls", word(o.StartTLS, "postgres", "none"), word(n.StartTLS, "postgres", "none"))
+}
+
+func acceptWord(a wire.ProxyAccept) string {
+	switch a {
+	case 0:
+		return "off"
+	case wire.AcceptV1:
+		return "v1"
+	case wire.AcceptV2:
+		return "v2"
+	case wire.AcceptAny:
+		return "any"
+	}
+	return fmt.Sprint(uint8(a))
+}
+
+func (d *differences) admission(o, n admit.Spec) {
+	members(d, "access.deny", o.Deny, n.Deny)
+	members(d, "access.allow", o.Allow, n.Allow)
+	members(d, "access.deny_files", o.DenyFiles, n.DenyFiles)
+	members(d, "access.allow_files", o.AllowFiles, n.AllowFiles)
+	d.section("limits", keys{"Deny": "", "Allow": "", "DenyFiles": "", "AllowFiles": "", "Silent": ""}, o, n)
+	d.value("on_refuse", word(o.Silent, "drop", "reset"), word(n.Silent, "drop", "reset"))
+}
+
+// members reports what has come to a list whose order is of no meaning, and what
+// has gone.
+func members[T comparable](d *differences, key string, old, now []T) {
+	added, removed := match(old, now, func(v T) T { return v }, func(_, _ T) {})
+	for _, c := range []struct {
+		list []T
+		verb string
+	}{{added, "added"}, {removed, "removed"}} {
+		var texts []string
+		for _, v := range c.list {
+			texts = append(texts, show(v))
+		}
+		if len(texts) > 0 {
+			d.addf("%s: %s %s %s", d.object, key, few(texts), c.verb)
+		}
+	}
+}
+
+func (d *differences) tls(old, now *cert.Spec) {
+	d.value("tls", word(old != nil, "on", "off"), word(now != nil, "on", "off"))
+	if old == nil || now == nil {
+		return
+	}
+	added, removed := match(old.Certificates, now.Certificates, func(p cert.Pair) string { return p.Cert }, func(o, n cert.Pair) {
+		if o != n {
+			d.addf("%s: tls.certificates %s has another key or ocsp", d.object, n.Cert)
+		}
+	})
+	for _, p := range added {
+		d.addf("%s: tls.certificates %s added", d.object, p.Cert)
+	}
+	for _, p := range removed {
+		d.addf("%s: tls.certificates %s removed", d.object, p.Cert)
+	}
+	if len(added)+len(removed) == 0 && !slices.EqualFunc(old.Certificates, now.Certificates, func(o, n cert.Pair) bool { return o.Cert == n.Cert }) {
+		d.addf("%s: tls.certificates in another order", d.object)
+	}
+	d.section("tls", keys{"Certificates": "", "MinVersion": ""}, *old, *now)
+	d.value("tls.min_version", versionText(old.MinVersion), versionText(now.MinVersion))
+}
+
+// clientTLS says what differs in the TLS towards the backends of a pool.
+func (d *differences) clientTLS(old, now *cert.ClientSpec) {
+	d.value("tls", word(old != nil, "on", "off"), word(now != nil, "on", "off"))
+	if old == nil || now == nil {
+		return
+	}
+	d.section("tls", keys{"MinVersion": ""}, *old, *now)
+	d.value("tls.min_version", versionText(old.MinVersion), versionText(now.MinVersion))
+}
+
+// versionText writes a version of TLS as the configuration does.
+func versionText(v uint16) string { return strings.TrimPrefix(tls.VersionName(v), "TLS ") }
+
+func (d *differences) sni(old, now *config.SNI) {
+	d.value("sni", word(old != nil, "on", "off"), word(now != nil, "on", "off"))
+	if old == nil || now == nil {
+		return
+	}
+	type name struct{ pattern, to string }
+	names := func(s *config.SNI) (list []name) {
+		for _, r := range s.Rules {
+			to := r.Pool
+			if len(r.ALPN) > 0 {
+				to += " for " + strings.Join(r.ALPN, ", ")
+			}
+			if last := len(list) - 1; last >= 0 && list[last].pattern == r.Pattern { // they are sorted
+				list[last].to += "; " + to
+			} else {
+				list = append(list, name{r.Pattern, to})
+			}
+		}
+		return list
+	}
+	added, removed := match(names(old), names(now), func(n name) string { return n.pattern }, func(o, n name) {
+		d.value("sni "+n.pattern, o.to, n.to)
+	})
+	for _, n := range added {
+		d.addf("%s: sni %s added, to %s", d.object, n.pattern, n.to)
+	}
+	for _, n := range removed {
+		d.addf("%s: sni %s removed", d.object, n.pattern)
+	}
+	d.section("sni", keys{"Rules": "", "NotTLS": "sni.not_tls"}, *old, *now)
+}

@@ -1,0 +1,217 @@
+package daemon
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/l4/admit"
+	"github.com/poise-lb/poise/l4/cert"
+	"github.com/poise-lb/poise/l4/sock"
+	"github.com/poise-lb/poise/l4/tcp"
+	"github.com/poise-lb/poise/l4/udp"
+)
+
+// service is a configured service and what was read for it from other files.
+type service struct {
+	config.Service
+	admit *admit.Policy
+	certs *cert.Store // nil = its TLS, if any, does not end here
+}
+
+// service returns the configured service of that name, or nil.
+func (g *generation) service(name string) *service {
+	for _, s := range g.services {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// Check reads the files that a valid configuration names, certificates and prefixes,
+// as a start would. It returns everything that is wrong with them.
+func Check(file *config.File) error {
+	g := &generation{file: file}
+	for _, spec := range file.Pools {
+		g.pools = append(g.pools, &pool{Pool: spec})
+	}
+	return errors.Join(g.planServices(&generation{}), g.planUpstreams())
+}
+
+// planServices makes the services of g, reading prefixes and certificates. Those of
+// the same name in old lend what has to go on: counts, rates, ticket keys.
+func (g *generation) planServices(old *generation) error {
+	var errs []error
+	for _, spec := range g.file.Services {
+		s, before := &service{Service: spec}, old.service(spec.Name)
+		if before == nil {
+			before = &service{}
+		}
+		var err error
+		if s.admit, err = admit.New(spec.Admit, before.admit); err != nil {
+			errs = append(errs, fmt.Errorf("service %s: %w", spec.Name, err))
+		}
+		if spec.TLS != nil {
+			if s.certs, err = cert.Load(*spec.TLS, before.certs); err != nil {
+				errs = append(errs, fmt.Errorf("service %s: %w", spec.Name, err))
+			}
+		}
+		g.services = append(g.services, s)
+	}
+	return errors.Join(errs...)
+}
+
+// planUpstreams reads what the pools of g need towards their backends.
+func (g *generation) planUpstreams() error {
+	var errs []error
+	for _, p := range g.pools {
+		if p.TLS == nil {
+			continue
+		}
+		var err error
+		if p.tls, err = cert.LoadClient(*p.TLS); err != nil {
+			errs = append(errs, fmt.Errorf("pool %s: %w", p.Balance.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// mayConnect returns an error if a pool wants to connect in a way that this process
+// may not.
+func (g *generation) mayConnect() error {
+	for _, p := range g.pools {
+		if !p.Transparent {
+			continue
+		}
+		if errno := sock.MayBeTransparent(); errno != 0 {
+			return fmt.Errorf("pool %s: source: client takes CAP_NET_ADMIN, which this process does not have or has given up: %w", p.Balance.Name, errno)
+		}
+	}
+	return nil
+}
+
+// upstream says how the backends of p are connected to.
+func (p *pool) upstream() *tcp.Upstream {
+	t := p.ProxyTLVs
+	return &tcp.Upstream{
+		Pool: p.balance, Source: p.Source, Transparent: p.Transparent,
+		Proxy: tcp.ProxyOut{
+			Version:   proxyVersion(p.SendProxy),
+			Authority: t.Authority, ALPN: t.ALPN, SSL: t.SSL, UniqueID: t.UniqueID, Custom: t.Custom,
+		},
+		TLS: p.tls, StartTLS: p.StartTLS, Replay: p.Replay,
+	}
+}
+
+// proxyVersion is what the word of send_proxy means for TCP.
+func proxyVersion(word string) int {
+	switch word {
+	case "v1":
+		return 1
+	case "v2":
+		return 2
+	}
+	return 0
+}
+
+// routes lists what the data path has to do.
+func (g *generation) routes() (t []tcp.Route, u []udp.Route) {
+	to := map[string]*tcp.Upstream{"": nil}
+	for _, p := range g.pools {
+		to[p.Balance.Name] = p.upstream()
+	}
+	for _, s := range g.services {
+		if s.Protocol == "udp" {
+			p := g.pool(s.Pool)
+			u = append(u, udp.Route{
+				Spec: s.UDP, Pool: p.balance, Source: p.Source, Transparent: p.Transparent,
+				SendProxy: datagramProxy(p.SendProxy), ProxyTLVs: p.ProxyTLVs.Custom, Admit: s.admit,
+			})
+			continue
+		}
+		r := tcp.Route{Spec: s.TCP, To: to[s.Pool], Admit: s.admit}
+		if s.certs != nil {
+			r.TLS = s.certs.Config()
+		}
+		if s.SNI != nil {
+			r.To, r.SNI = nil, s.sni(to)
+		}
+		t = append(t, r)
+	}
+	return t, u
+}
+
+func datagramProxy(word string) udp.SendProxy {
+	switch word {
+	case "v2":
+		return udp.ProxyFirst
+	case "v2-each":
+		return udp.ProxyEach
+	}
+	return udp.ProxyOff
+}
+
+func (s *service) sni(to map[string]*tcp.Upstream) *tcp.SNI {
+	var rules []tcp.SNIRule
+	for _, r := range s.SNI.Rules {
+		rules = append(rules, tcp.SNIRule{Name: r.Pattern, ALPN: r.ALPN, To: to[r.Pool]})
+	}
+	n := tcp.NewSNI(rules)
+	n.Default, n.NotTLS, n.NoHello = to[s.SNI.Default], to[s.SNI.NotTLS], to[s.SNI.NoHello]
+	return n
+}
+
+// certificates lists what is to be kept up to date with its files.
+func (d *Daemon) certificates() (list []cert.Source) {
+	g := d.generation.Load()
+	for _, s := range g.services {
+		if s.certs != nil {
+			list = append(list, s.certs)
+		}
+	}
+	for _, p := range g.pools {
+		if p.tls != nil {
+			list = append(list, p.tls)
+		}
+	}
+	return list
+}
+
+// encrypts reports whether TLS begins or ends here.
+func (g *generation) encrypts() bool {
+	for _, s := range g.services {
+		if s.certs != nil {
+			return true
+		}
+	}
+	for _, p := range g.pools {
+		if p.tls != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// protocol is the word for what a service speaks with its clients.
+func (s *service) protocol() string {
+	if s.certs != nil {
+		return "tls"
+	}
+	return cmp.Or(s.Protocol, "tcp")
+}
+
+// scheduleFor gives the Go scheduler the processors that n loops and the work beside
+// them can use. A busy loop keeps one to itself; probes, logs and the admin
+// interface need one more, and TLS handshakes as many as there are CPUs.
+func scheduleFor(n int, g *generation) {
+	procs := n + 1
+	if g.encrypts() {
+		procs = n + min(n, runtime.NumCPU())
+	}
+	if procs > runtime.GOMAXPROCS(0) {
+		runtime.GOMAXPROCS(procs)
+	}
+}

@@ -1,0 +1,45 @@
+package sock
+
+import "sync/atomic"
+
+// Descriptors keeps the data path from using up the process's descriptors, so that
+// checks, the admin socket and /metrics still work when clients have taken all they
+// can get. The zero value is ready once Measure has been called. All methods are
+// safe for concurrent use.
+type Descriptors struct {
+	used  atomic.Int64 // by the data path
+	base  atomic.Int64 // by everything else
+	limit atomic.Int64 // for used
+}
+
+// What is kept back: enough for a scrape, the CLI and a handful of probes, and a
+// larger part of a larger limit, which more backends and admins will share.
+const (
+	minReserve = 16
+	maxReserve = 256
+)
+
+// Measure takes stock of what is in use apart from what was taken.
+func (d *Descriptors) Measure() {
+	d.base.Store(max(int64(OpenDescriptors())-d.used.Load(), 0))
+	d.Refresh()
+}
+
+// Refresh reads the process's limit again: it can be changed from outside
+// (prlimit).
+func (d *Descriptors) Refresh() {
+	all := int64(DescriptorLimit())
+	d.limit.Store(all - d.base.Load() - min(max(all/4, minReserve), maxReserve))
+}
+
+// Take reserves n descriptors, or reports that there are not as many left.
+func (d *Descriptors) Take(n int64) bool {
+	if d.used.Add(n) <= d.limit.Load() {
+		return true
+	}
+	d.used.Add(-n)
+	return false
+}
+
+// Give takes n descriptors back.
+func (d *Descriptors) Give(n int64) { d.used.Add(-n) }

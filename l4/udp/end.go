@@ -1,0 +1,197 @@
+package udp
+
+import (
+	"time"
+
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/sock"
+)
+
+// takeUp makes a route of a later configuration the session's; it reports false if
+// that leads elsewhere.
+func (s *session) takeUp(r *route) bool {
+	if !s.route.leadsTo(r) {
+		return false
+	}
+	s.route = r
+	s.worker.loop.Start(&s.timer, r.Spec.Idle)
+	return true
+}
+
+// welcome reports whether the session's backend still gets its datagrams.
+func (s *session) welcome() bool {
+	b := s.lease.Backend()
+	flags, weight := b.Flags(), b.Weight()
+	switch {
+	case flags == 0 && weight > 0:
+		return true
+	case flags&^(balance.Down|balance.Ejected) == 0 && weight > 0:
+		return s.route.Pool.Panicking() // nobody goes by these two then
+	case flags&^balance.Drained == 0:
+		// The operator wants it to finish what it is doing. A client that gets no
+		// answers would never be finished.
+		return s.firstByte != l4.Unreached && s.worker.loop.Now()-s.lastReply < s.route.Spec.Idle
+	}
+	return false
+}
+
+// replace ends a session whose client has sent something that cannot go to its
+// backend, and returns another one in its place; nil if none can be made.
+func (s *session) replace(route *route) *session {
+	r, client, flow, admitted := s.receiver, s.client, s.flow, s.admitted
+	s.leave(l4.BackendDown)
+	if s.route.service != route.service {
+		s.dismiss()
+		return r.newSession(client, route)
+	}
+	// The client stays admitted: limits that count it already must not refuse it.
+	s.admitted = nil
+	return r.start(client, flow, route, admitted)
+}
+
+// leave ends the session but for late replies. Its client is still counted.
+func (s *session) leave(o l4.Outcome) {
+	s.phase, s.outcome, s.by = leaving, o, l4.Proxy
+	delete(s.receiver.sessions, s.client)
+	s.worker.loop.Start(&s.timer, min(lateReplies, s.route.Spec.Idle))
+}
+
+// dismiss has the client counted no more.
+func (s *session) dismiss() {
+	s.admitted.Release(s.flow.Client.Addr())
+	s.admitted = nil
+	s.worker.server.dismiss(s.route.service)
+}
+
+// isDone reports whether the backend has sent all the replies that are due.
+func (s *session) isDone() bool {
+	return s.out.datagrams >= s.in.datagrams*uint64(s.route.Spec.Replies)
+}
+
+// finishIfDone ends the session if its client has sent nothing more meanwhile.
+func (s *session) finishIfDone() {
+	s.waits = false
+	if s.phase == open && s.route.Spec.Replies > 0 && s.isDone() {
+		s.end(l4.OK, l4.Backend)
+	}
+}
+
+// Expired is the idle limit, or the end of the time for late replies. Activity never
+// touches the timer: when it runs out early it is set anew.
+func (s *session) Expired(*loop.Timer) {
+	w := s.worker
+	if s.phase == leaving {
+		s.end(s.outcome, s.by)
+		return
+	}
+	if left := s.last + s.route.Spec.Idle - w.loop.Now(); left > 0 {
+		w.loop.Start(&s.timer, left)
+		return
+	}
+	if s.firstByte != l4.Unreached {
+		s.end(l4.OK, l4.Proxy)
+		return
+	}
+	if s.told == untold {
+		// It has taken all the client had to say, and the protocol has no answers.
+		// One that hangs looks the same: for that there are active checks.
+		s.tell(answers)
+	}
+	s.end(l4.Idle, l4.Proxy)
+}
+
+// end closes the session's socket, accounts for it and reports it. No datagram of it
+// may be waiting in a tray.
+func (s *session) end(o l4.Outcome, by l4.Side) {
+	w := s.worker
+	switch s.phase {
+	case closed:
+		return
+	case open:
+		delete(s.receiver.sessions, s.client)
+		s.dismiss()
+	case leaving:
+		o, by = s.outcome, s.by
+	}
+	s.phase = closed
+	w.loop.StopTimer(&s.timer)
+	w.loop.Remove(int(s.fd))
+	sock.Close(int(s.fd))
+	w.server.descriptors.Give(1)
+	s.flushCounts()
+	s.report(o, by)
+	s.lease.Release()
+	l := s.receiver.listener
+	w.release(s)
+	if l.sessions.Add(-1) == 0 && l.retired.Load() {
+		select {
+		case w.server.vacated <- struct{}{}:
+		default: // it is being looked at already
+		}
+	}
+}
+
+// flushCounts adds what has been moved since the last time to the counters.
+func (s *session) flushCounts() {
+	count(&s.in, &s.out, s.lease.Backend())
+}
+
+func count(in, out *traffic, b *balance.Backend) {
+	datagramsIn, bytesIn := in.news()
+	datagramsOut, bytesOut := out.news()
+	st := &in.service.Stats
+	if datagramsIn != 0 {
+		st.DatagramsIn.Add(datagramsIn)
+		st.BytesIn.Add(bytesIn)
+		b.Stats.BytesIn.Add(bytesIn)
+	}
+	if datagramsOut != 0 {
+		st.DatagramsOut.Add(datagramsOut)
+		st.BytesOut.Add(bytesOut)
+		b.Stats.BytesOut.Add(bytesOut)
+	}
+}
+
+// report counts the outcome and hands out the Session. The lease is still held, so
+// that the session is among those it counts.
+func (s *session) report(o l4.Outcome, by l4.Side) {
+	w, svc, b := s.worker, s.route.service, s.lease.Backend()
+	total := w.loop.Now() - s.start
+	svc.Stats.Outcomes[o].Add(1)
+	svc.Stats.Duration.Observe(total)
+	if w.server.hooks.Ended == nil {
+		return
+	}
+	w.session = l4.Session{
+		Service: svc.Name, Pool: s.route.Pool.Name(), Backend: b.Name(),
+		Flow:      s.flow,
+		Start:     time.Now().Add(-total),
+		FirstByte: s.firstByte, Total: total,
+		BytesIn: s.in.bytes, BytesOut: s.out.bytes, DatagramsIn: s.in.datagrams, DatagramsOut: s.out.datagrams,
+		Outcome: o, By: by, Strategy: s.lease.Strategy(),
+		ActConn: w.server.active.Load() + 1, SvcConn: svc.active.Load() + 1, PoolConn: s.route.Pool.Active(),
+		BackendConn: b.Active(),
+	}
+	w.server.hooks.Ended(&w.session)
+}
+
+// refuse accounts for a datagram for which no session could be made.
+func (w *worker) refuse(f l4.Flow, r *route, o l4.Outcome) {
+	svc := r.service
+	svc.Stats.Outcomes[o].Add(1)
+	if kind, ok := noticeOf(o); ok {
+		w.server.notify(svc, kind, r.Pool.Name())
+	}
+	if w.server.hooks.Ended == nil || !svc.sampled[o].pass() {
+		return
+	}
+	w.session = l4.Session{
+		Service: svc.Name, Pool: r.Pool.Name(), Flow: f, Start: time.Now(),
+		Wait: l4.Unreached, Connect: l4.Unreached, FirstByte: l4.Unreached,
+		Outcome: o, By: l4.Proxy,
+		ActConn: w.server.active.Load(), SvcConn: svc.active.Load(), PoolConn: r.Pool.Active(),
+	}
+	w.server.hooks.Ended(&w.session)
+}

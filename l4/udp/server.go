@@ -1,0 +1,214 @@
+// Package udp is the UDP data path: sockets, the life of one session, datagrams
+// that are balanced one by one.
+//
+// A session is what one client sends to one of this host's addresses and what comes
+// back. It has a socket of its own towards its backend, connected, so that replies
+// find their client by the port they come to. It belongs to the event loop whose
+// socket the kernel gives that client's datagrams to. Nothing on the way of a
+// datagram takes a lock, allocates, or touches what another core writes; datagrams
+// are received and sent many at a time.
+//
+//	s := udp.NewServer(loops, nil, log, udp.Hooks{Ended: record})
+//	change, err := s.Prepare([]udp.Route{{Spec: spec, Pool: pool}})
+//	change.Commit()
+//
+// A reload is Prepare and Commit again with the routes that shall run from then on:
+// sockets that stay are not touched, and the kernel keeps every client on its loop.
+//
+// # What ends a session
+//
+//   - ok: the backend has sent spec.Replies for each datagram, or has answered at
+//     all before the session was idle. To fall silent is the normal end in UDP.
+//   - idle: silence, and the backend had never answered: a one-way sender, or a
+//     backend that hangs.
+//   - backend_down: its backend is not eligible any more. The client's next datagram
+//     is what finds out, and goes to another one.
+//   - drained, killed: by Kill and CloseBackend, or one idle limit after its listener
+//     was removed.
+//
+// A drained backend (flag Drained, or weight 0) keeps the sessions it answers, as
+// long as it answers; one-way senders, which might never pause, go elsewhere at once.
+// A session that ends before its time stays for late replies for a moment.
+//
+// Without a session, a datagram for which none can be made is dropped and counted by
+// outcome, and the next one tries again. Hooks.Ended hears of such a client at most
+// once a second for each outcome: a log line for every datagram would be a gift to
+// whoever floods.
+//
+// # ICMP errors
+//
+// They are hints: they reach Hooks.Refused and the balancer, and nothing is torn down
+// for them. Linux reports the error of an earlier datagram on the next call of the
+// socket; that call is made once more.
+package udp
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/sock"
+)
+
+// Hooks tell the rest of the system what happens on the loops. All are called on a
+// loop: they must return at once and may be called from several at a time. Any may
+// be nil.
+type Hooks struct {
+	// Answered reports a backend's first reply in a session, and its first after
+	// each time that Refused was called for the session.
+	Answered func(b *balance.Backend, ok bool)
+	// Refused reports an ICMP error: nobody listens at the backend's port.
+	Refused func(b *balance.Backend)
+	// Ended reports a session that is over, and now and then a client for whom none
+	// could be made. The Session is the loop's: copy what is kept.
+	Ended func(*l4.Session)
+}
+
+// Server owns the sockets and sessions of all UDP services.
+type Server struct {
+	// Set once.
+	log         *slog.Logger
+	hooks       Hooks
+	loops       loop.Group
+	descriptors *sock.Descriptors
+	workers     []*worker
+	notices     chan notice
+	vacated     chan struct{} // a retired listener has lost its last session
+	attending   sync.WaitGroup
+
+	active atomic.Int64
+
+	changing sync.Mutex // held from Prepare to Commit or Abort
+
+	mu        sync.Mutex // guards the following
+	listeners map[l4.Listen]*listener
+	services  map[string]*Service
+	closed    bool
+}
+
+// NewServer makes a server of the given loops, which must be running and stay the
+// caller's: they may have other work too, and are to be stopped after Close.
+// descriptors is the budget that sessions take theirs from; nil is one of its own.
+func NewServer(loops loop.Group, descriptors *sock.Descriptors, log *slog.Logger, h Hooks) *Server {
+	if descriptors == nil {
+		descriptors = new(sock.Descriptors)
+	}
+	s := &Server{
+		log:         log,
+		hooks:       h,
+		loops:       loops,
+		descriptors: descriptors,
+		workers:     make([]*worker, len(loops)),
+		notices:     make(chan notice, 64),
+		vacated:     make(chan struct{}, 1),
+		listeners:   map[l4.Listen]*listener{},
+		services:    map[string]*Service{},
+	}
+	loops.Do(func(i int, l *loop.Loop) { s.workers[i] = newWorker(s, l) })
+	s.attending.Go(s.attend)
+	return s
+}
+
+// Close ends what the server does on its loops; sessions that are still open are
+// killed. Nothing else may be called afterwards but the readers of counters.
+func (s *Server) Close() {
+	s.mu.Lock()
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
+		return
+	}
+	s.loops.Do(func(i int, _ *loop.Loop) { s.workers[i].shut() })
+	close(s.notices)
+	s.attending.Wait()
+}
+
+// StopAccepting makes no more sessions. Open ones go on; the sockets of a listener
+// are closed with its last session, and until then nobody else's datagrams get an
+// answer. It returns when no loop makes sessions any more.
+func (s *Server) StopAccepting() {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.mu.Lock()
+	var retired []*listener
+	for _, l := range s.listeners {
+		if !l.retired.Swap(true) {
+			retired = append(retired, l)
+		}
+	}
+	for _, svc := range s.services {
+		svc.leaving.Store(true)
+	}
+	s.mu.Unlock()
+	s.retire(retired, false)
+}
+
+// Kill ends all sessions with outcome o. It does not wait.
+func (s *Server) Kill(o l4.Outcome) {
+	s.each(func(w *worker) { w.endAll(o, func(*session) bool { return true }) })
+}
+
+// CloseBackend ends the sessions of b with outcome o, evenly over the time spread (0
+// = at once); those that come later are left alone. Clients that go on get another
+// backend, or b again if it is eligible. It does not wait.
+func (s *Server) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration) {
+	s.each(func(w *worker) { w.closeBackend(b, o, spread) })
+}
+
+// Flush adds what open sessions have moved so far to the counters, which otherwise
+// learn of it when a session ends. It gives up on a loop that does not answer within
+// a second.
+func (s *Server) Flush() { s.wait(time.Second, (*worker).flushCounts) }
+
+func (s *Server) each(f func(*worker)) {
+	for _, w := range s.workers {
+		w.loop.Post(func() { f(w) })
+	}
+}
+
+// wait runs f on every loop and reports whether all have done so within d.
+func (s *Server) wait(d time.Duration, f func(*worker)) bool {
+	done := make(chan struct{}, len(s.workers))
+	for _, w := range s.workers {
+		if !w.loop.Post(func() { f(w); done <- struct{}{} }) {
+			return false
+		}
+	}
+	limit := time.NewTimer(d)
+	defer limit.Stop()
+	for range s.workers {
+		select {
+		case <-done:
+		case <-limit.C:
+			return false
+		}
+	}
+	return true
+}
+
+// Active returns the number of open sessions.
+func (s *Server) Active() int64 { return s.active.Load() }
+
+// Services returns the running services and those that were removed and still have
+// open sessions, by name.
+func (s *Server) Services() []*Service {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*Service, 0, len(s.services))
+	for name, svc := range s.services {
+		if svc.leaving.Load() && svc.Active() == 0 {
+			delete(s.services, name)
+			continue
+		}
+		list = append(list, svc)
+	}
+	slices.SortFunc(list, func(a, b *Service) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}

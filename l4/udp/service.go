@@ -1,0 +1,102 @@
+package udp
+
+import (
+	"bytes"
+	"slices"
+	"sync/atomic"
+
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/wire"
+)
+
+// Service is the part of a UDP service that outlives its configuration: its counters
+// and open sessions.
+type Service struct {
+	Name  string // set once
+	Stats ServiceStats
+
+	active  atomic.Int64
+	leaving atomic.Bool // removed from the configuration
+	noticed [numNoticeKinds]noticeGate
+	sampled [l4.NumOutcomes]noticeGate
+}
+
+// ServiceStats are counters that never fall.
+type ServiceStats struct {
+	Sessions                  atomic.Uint64 // that reached a backend
+	BytesIn, BytesOut         atomic.Uint64 // from clients, to clients; see Server.Flush
+	DatagramsIn, DatagramsOut atomic.Uint64 // likewise; those that were dropped are in Dropped instead
+	Dropped                   [NumDropReasons]atomic.Uint64
+	// Outcomes counts ended sessions. Of the outcomes that mean a client was refused
+	// it counts datagrams: each was one more attempt to begin a session.
+	Outcomes [l4.NumOutcomes]atomic.Uint64
+	Duration l4.Histogram // of sessions that reached a backend
+}
+
+// DropReason says why a datagram did not go on. The list is closed.
+type DropReason uint8
+
+// The reasons, whichever the direction.
+const (
+	DropRefused    DropReason = iota // no session could be made; Outcomes says why
+	DropTooLarge                     // larger than what came in whole, or than may be sent (with its PROXY header)
+	DropBufferFull                   // the socket it should leave by is full
+	DropSendFailed                   // the kernel would not send it: no route, a firewall
+	numDropReasons
+)
+
+// NumDropReasons is the length of the closed list.
+const NumDropReasons = int(numDropReasons)
+
+var dropReasonNames = [numDropReasons]string{"refused", "too_large", "buffer_full", "send_failed"}
+
+// String returns the metric label.
+func (r DropReason) String() string {
+	if r < numDropReasons {
+		return dropReasonNames[r]
+	}
+	return "unknown"
+}
+
+// Active returns the number of open sessions. It never exceeds the configured limit,
+// not even for a moment.
+func (s *Service) Active() int64 { return s.active.Load() }
+
+// Leaving reports whether the service is configured no longer.
+func (s *Service) Leaving() bool { return s.leaving.Load() }
+
+// admit counts one more session, unless that would exceed limit (0 = none).
+func (s *Service) admit(limit int) bool {
+	if limit == 0 {
+		s.active.Add(1)
+		return true
+	}
+	for {
+		n := s.active.Load()
+		if n >= int64(limit) {
+			return false
+		}
+		if s.active.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// A route is what a listener does with datagrams. It is immutable; a reload gives
+// the listener another one, which sessions take up with their client's next datagram.
+type route struct {
+	Route
+	service *Service
+}
+
+// leadsTo reports whether sessions of both routes go to the same place by the same
+// way.
+func (r *route) leadsTo(o *route) bool {
+	return r.service == o.service && r.Pool == o.Pool && r.Source == o.Source && r.Transparent == o.Transparent &&
+		r.Spec.Spray == o.Spec.Spray && r.SendProxy == o.SendProxy && slices.EqualFunc(r.ProxyTLVs, o.ProxyTLVs, sameTLV)
+}
+
+func sameTLV(a, b wire.TLV) bool { return a.Type == b.Type && bytes.Equal(a.Value, b.Value) }
+
+// drop counts datagrams that do not go on.
+func (s *Service) drop(r DropReason, n uint64) { s.Stats.Dropped[r].Add(n) }

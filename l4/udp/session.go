@@ -1,0 +1,397 @@
+package udp
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/admit"
+	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/sock"
+	"github.com/poise-lb/poise/l4/wire"
+)
+
+// A session is one client at one address of ours, and one backend, owned by a loop
+// from the first datagram to the l4.Session it leaves behind. It reads top to bottom
+// as the life of a session: admitted, connected, datagrams to the backend, replies,
+// (end.go) another backend in its place, the end.
+type session struct {
+	worker     *worker
+	receiver   *receiver
+	route      *route
+	prev, next *session
+	timer      loop.Timer
+	lease      balance.Lease
+	admitted   *admit.Policy // to be told when the client is gone
+	flow       l4.Flow
+	client     sock.Destination // where replies go, and the key in receiver.sessions
+	header     []byte           // PROXY; empty if none is to be sent any more
+
+	// Times of the loop.
+	start     time.Duration // first datagram
+	last      time.Duration // in either direction
+	lastReply time.Duration // meaningful once there is a firstByte
+	firstByte time.Duration // from start until the first reply
+
+	in, out traffic
+	queue   chain  // of the tray of requests, to be sent on
+	queued  uint64 // datagrams in it
+	fd      int32
+	phase   phase
+	outcome l4.Outcome // while leaving: how it has ended
+	by      l4.Side
+	told    verdict
+	waits   bool // in the worker's list of those that may be done
+	bursts  bool // has been seen to have many datagrams at once
+}
+
+type phase uint8
+
+const (
+	closed  phase = iota
+	open          // its client's datagrams go to its backend
+	leaving       // it has ended, and is there for late replies only
+)
+
+// verdict is what the hooks last heard of the backend from this session.
+type verdict uint8
+
+const (
+	untold verdict = iota
+	answers
+	refuses
+)
+
+// maxAttempts is how many backends a session tries that cannot be reached, which
+// shows at once: no route, no source address of its kind.
+const maxAttempts = 3
+
+// newSession admits a client and makes its session; nil if it is refused.
+func (r *receiver) newSession(client sock.Destination, route *route) *session {
+	w, flow := r.worker, r.flow(client)
+	switch {
+	case r.listener.retired.Load():
+		return nil
+	case route.Pool.Eligible() == 0:
+		// Before the limits: clients that keep trying must not use up their rate.
+		w.refuse(flow, route, l4.NoBackend)
+		return nil
+	}
+	if !route.service.admit(route.Spec.MaxSessions) {
+		w.server.notify(route.service, noticeServiceFull, "")
+		w.refuse(flow, route, l4.RefusedLimit)
+		return nil
+	}
+	w.server.active.Add(1)
+	if o := route.Admit.Admit(flow.Client.Addr()); o != l4.OK {
+		w.server.dismiss(route.service)
+		w.refuse(flow, route, o)
+		return nil
+	}
+	return r.start(client, flow, route, route.Admit)
+}
+
+// dismiss takes back that a session is open.
+func (s *Server) dismiss(svc *Service) {
+	svc.active.Add(-1)
+	s.active.Add(-1)
+}
+
+// start makes the session of a client that has been admitted. If it cannot, the
+// client is one no more.
+func (r *receiver) start(client sock.Destination, flow l4.Flow, route *route, admitted *admit.Policy) *session {
+	w := r.worker
+	s := w.newSession()
+	s.receiver, s.route, s.client, s.flow, s.admitted = r, route, client, flow, admitted
+	s.in.service, s.out.service = route.service, route.service
+	s.start, s.last, s.firstByte = w.loop.Now(), w.loop.Now(), l4.Unreached
+	if o := s.connect(); o != l4.OK {
+		w.release(s)
+		admitted.Release(flow.Client.Addr())
+		w.server.dismiss(route.service)
+		w.refuse(flow, route, o)
+		return nil
+	}
+	s.phase = open
+	r.sessions[client] = s
+	r.listener.sessions.Add(1)
+	route.service.Stats.Sessions.Add(1)
+	s.lease.Backend().Stats.Connections.Add(1)
+	if route.SendProxy != ProxyOff {
+		h := wire.ProxyV2{Datagram: true, Source: flow.Client, Destination: flow.VIP, Custom: route.ProxyTLVs}
+		s.header = h.Append(s.header)
+	}
+	w.loop.Start(&s.timer, route.Spec.Idle)
+	return s
+}
+
+// connect chooses a backend and opens a socket to it. It returns l4.OK, or why the
+// client is refused; then it has left nothing behind.
+func (s *session) connect() l4.Outcome {
+	w, pool := s.worker, s.route.Pool
+	if !w.server.descriptors.Take(1) {
+		w.server.descriptors.Refresh()
+		if !w.server.descriptors.Take(1) {
+			return l4.NoDescriptors
+		}
+	}
+	o := l4.NoBackend
+	var tried [maxAttempts]*balance.Backend
+	for i := range tried {
+		var skip func(*balance.Backend) bool
+		if i > 0 {
+			skip = func(b *balance.Backend) bool { return b == tried[0] || b == tried[1] }
+		}
+		lease, err := pool.Acquire(s.flow, skip)
+		if err != nil {
+			if i == 0 && err == balance.ErrBusy {
+				o = l4.RefusedLimit
+				w.server.notify(s.route.service, noticeBusy, pool.Name())
+			}
+			break
+		}
+		b := lease.Backend()
+		reason := s.dial(b)
+		if reason == l4.ConnectOK {
+			s.lease = lease
+			return l4.OK
+		}
+		b.Stats.ConnectFailures[reason].Add(1)
+		if !reason.Local() {
+			lease.Report(false, 0)
+		}
+		lease.Release()
+		if o = outcomeOf(reason); reason.Local() {
+			break
+		}
+		tried[i] = b
+	}
+	w.server.descriptors.Give(1)
+	return o
+}
+
+// dial opens a socket to b.
+func (s *session) dial(b *balance.Backend) l4.ConnectReason {
+	w, addr := s.worker, b.Addr().AddrPort
+	source, transparent := s.route.source(s.flow, addr)
+	fd, errno := sock.ConnectUDP(addr, source, transparent)
+	if errno == 0 {
+		if errno = w.loop.AddDatagrams(fd, s); errno == 0 {
+			s.fd = int32(fd)
+			return l4.ConnectOK
+		}
+		sock.Close(fd)
+	}
+	return reasonOf(errno)
+}
+
+// source returns the address that datagrams of f to a backend come from.
+func (r *route) source(f l4.Flow, backend netip.AddrPort) (source netip.Addr, transparent bool) {
+	if client := f.Client.Addr(); r.Transparent && client.Is4() == backend.Addr().Is4() {
+		return client, true
+	}
+	return r.Source, false
+}
+
+func reasonOf(errno sock.Errno) l4.ConnectReason {
+	switch errno {
+	case sock.EAGAIN, sock.EADDRNOTAVAIL, sock.EADDRINUSE: // EAGAIN: connect found no free port
+		return l4.ConnectNoLocalPort
+	case sock.EMFILE, sock.ENFILE, sock.ENOBUFS, sock.ENOMEM, sock.ENOSPC: // ENOSPC: fs.epoll.max_user_watches
+		return l4.ConnectNoDescriptors
+	}
+	return l4.ConnectUnreachable
+}
+
+func outcomeOf(r l4.ConnectReason) l4.Outcome {
+	switch r {
+	case l4.ConnectNoLocalPort:
+		return l4.NoLocalPort
+	case l4.ConnectNoDescriptors:
+		return l4.NoDescriptors
+	}
+	return l4.ConnectFailed
+}
+
+// takes queues slot i of the tray of requests, which its client has sent.
+func (s *session) takes(i int) {
+	w := s.worker
+	if w.requests.push(&s.queue, i) {
+		w.touched = append(w.touched, s)
+		s.queued = 0
+	}
+	size := len(w.requests.Payload(i))
+	n := datagrams(size, w.requests.segments[i])
+	s.in.add(n, size)
+	s.queued += n
+	s.last = w.loop.Now()
+}
+
+// prepareForBursts gives the session's socket what a short exchange does not need and
+// should not pay for: a few system calls.
+func (s *session) prepareForBursts() {
+	if !s.bursts {
+		s.bursts = true
+		sock.SetUDPBuffer(int(s.fd), socketBuffer)
+		sock.SetGRO(int(s.fd))
+	}
+}
+
+// forward sends the queue to the backend.
+func (s *session) forward() {
+	in, i := s.worker.requests, s.queue.head()
+	if s.queued >= burst {
+		s.prepareForBursts()
+	}
+	var refused bool
+	if s.queue.single() && in.segments[i] == 0 && len(s.header) == 0 {
+		refused = s.sendOne(in.Payload(i)) // the usual case, the shortest way
+	} else {
+		refused = s.sendAll()
+	}
+	s.queue = chain{}
+	if refused {
+		s.refused()
+	}
+}
+
+func (s *session) sendOne(payload []byte) (refused bool) {
+	_, errno := sock.Write(int(s.fd), payload)
+	if errno != 0 && errno != sock.EAGAIN { // perhaps the error of an earlier one, told now
+		refused = errno == sock.ECONNREFUSED
+		_, errno = sock.Write(int(s.fd), payload)
+	}
+	switch errno {
+	case 0:
+	case sock.EAGAIN:
+		s.in.lose(DropBufferFull, 1, len(payload))
+	case sock.EMSGSIZE:
+		s.in.lose(DropTooLarge, 1, len(payload))
+	default:
+		s.in.lose(DropSendFailed, 1, len(payload))
+	}
+	return refused
+}
+
+func (s *session) sendAll() (refused bool) {
+	w, fd := s.worker, int(s.fd)
+	var to sock.Destination
+chain:
+	for i := s.queue.head(); i >= 0; i = w.requests.after(i) {
+		payload, segment := w.requests.Payload(i), w.requests.segments[i]
+		for len(s.header) > 0 {
+			n := len(payload)
+			if segment > 0 {
+				n = min(n, segment)
+			}
+			refused = w.mailer.post(fd, &s.in, &to, s.header, payload[:n], 0) || refused
+			if s.route.SendProxy == ProxyFirst {
+				s.header = s.header[:0]
+			}
+			if payload = payload[n:]; len(payload) == 0 {
+				continue chain
+			}
+		}
+		refused = w.mailer.post(fd, &s.in, &to, nil, payload, segment) || refused
+	}
+	return w.mailer.send(fd) || refused
+}
+
+const (
+	// replyBurst is how many replies of one session are received with one call: most
+	// have one, and each slot that is offered costs a little.
+	replyBurst = 16
+	// replyTurns is how often it is made before others get a turn.
+	replyTurns = 4
+	// burst is how many datagrams at once show that a session is one of those that
+	// are worth more memory and taking trains.
+	burst = 8
+)
+
+// Ready takes the backend's replies.
+func (s *session) Ready(sock.Events) {
+	w := s.worker
+	for range replyTurns {
+		if w.used == w.replies.Len() {
+			w.answer()
+		}
+		room := min(replyBurst, w.replies.Len()-w.used)
+		n, errno := w.replies.Receive(int(s.fd), w.used, w.used+room)
+		switch {
+		case errno == sock.EAGAIN:
+			return
+		case errno != 0: // of a datagram sent earlier; it says nothing of those that are here
+			if errno == sock.ECONNREFUSED {
+				s.refused()
+			}
+			continue
+		}
+		for range n {
+			s.answered(w.used)
+			w.used++
+		}
+		if n >= burst {
+			s.prepareForBursts()
+		}
+		if n < room {
+			return
+		}
+	}
+	w.loop.Again(int(s.fd), sock.Readable)
+}
+
+// answered queues slot i of the tray of replies for the client.
+func (s *session) answered(i int) {
+	w, r := s.worker, s.receiver
+	_, w.replies.segments[i] = w.replies.Details(i)
+	s.last, s.lastReply = w.loop.Now(), w.loop.Now()
+	if s.firstByte == l4.Unreached || s.told != answers {
+		s.praise()
+	}
+	if !w.replies.Whole(i) {
+		s.route.service.drop(DropTooLarge, 1)
+		return
+	}
+	size := len(w.replies.Payload(i))
+	s.out.add(datagrams(size, w.replies.segments[i]), size)
+	w.owners[i] = s
+	if w.replies.push(&r.replies, i) {
+		w.answering = append(w.answering, r)
+	}
+	if s.route.Spec.Replies > 0 && !s.waits && s.isDone() {
+		s.waits = true
+		w.done = append(w.done, s)
+	}
+}
+
+// praise tells of a backend that answers.
+func (s *session) praise() {
+	b := s.lease.Backend()
+	if s.firstByte == l4.Unreached {
+		s.firstByte = s.lastReply - s.start
+		s.lease.Report(true, s.firstByte)
+		b.Stats.FirstByteTime.Observe(s.firstByte)
+	}
+	s.tell(answers)
+}
+
+// refused tells of an ICMP error: nobody listens at the backend's port.
+func (s *session) refused() {
+	s.lease.Backend().Stats.ConnectFailures[l4.ConnectRefused].Add(1)
+	if s.firstByte == l4.Unreached {
+		s.lease.Report(false, 0)
+	}
+	s.tell(refuses)
+}
+
+func (s *session) tell(v verdict) {
+	s.told = v
+	h, b := &s.worker.server.hooks, s.lease.Backend()
+	switch {
+	case v == refuses && h.Refused != nil:
+		h.Refused(b)
+	case v == answers && h.Answered != nil:
+		h.Answered(b, true)
+	}
+}

@@ -1,0 +1,177 @@
+package udp
+
+import (
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/loop"
+)
+
+// A worker is one loop and what it owns: its sockets of every listener, the sessions
+// of the clients behind them, one tray of datagrams for each direction.
+type worker struct {
+	server *Server
+	loop   *loop.Loop
+
+	// Owned by the loop.
+	receivers map[*receiver]struct{}
+	sessions  sessionList
+	free      *session // zeroed, linked by next
+
+	requests *tray
+	touched  []*session // that have got datagrams of the tray
+	mailer   *mailer
+
+	replies   *tray
+	used      int        // slots of it that wait to be sent
+	owners    []*session // of these slots
+	answering []*receiver
+	done      []*session // that may have had all their replies
+
+	sprayers map[sprayKey]*sprayer
+	sprayed  []*sprayer // that have got datagrams of the tray
+	headers  []byte     // of these datagrams
+
+	session l4.Session // scratch for Hooks.Ended
+	down    bool
+}
+
+// batch is how many datagrams, or trains of them, are received with one call, and
+// how many replies are gathered before they are sent. What one system call costs is
+// small beside 64 datagrams; more would only make the first one wait.
+const batch = 64
+
+func newWorker(s *Server, l *loop.Loop) *worker {
+	w := &worker{
+		server:    s,
+		loop:      l,
+		receivers: map[*receiver]struct{}{},
+		requests:  newTray(batch, true),
+		replies:   newTray(batch, false),
+		owners:    make([]*session, batch),
+		mailer:    newMailer(batch),
+		sprayers:  map[sprayKey]*sprayer{},
+	}
+	l.AfterEvents(w.afterEvents)
+	return w
+}
+
+// forward sends the tray of requests on.
+func (w *worker) forward() {
+	for _, s := range w.touched {
+		s.forward()
+	}
+	w.touched = w.touched[:0]
+	for _, s := range w.sprayed {
+		s.forward()
+	}
+	w.sprayed, w.headers = w.sprayed[:0], w.headers[:0]
+}
+
+// afterEvents sends the replies of a round, then ends the sessions that have had
+// their last one: until here others rely on them.
+func (w *worker) afterEvents() {
+	w.answer()
+	for _, s := range w.done {
+		s.finishIfDone()
+	}
+	w.done = w.done[:0]
+}
+
+// answer sends the tray of replies.
+func (w *worker) answer() {
+	if w.used == 0 {
+		return
+	}
+	for _, r := range w.answering {
+		for i := r.replies.head(); i >= 0; i = w.replies.after(i) {
+			s := w.owners[i]
+			w.mailer.post(r.fd, &s.out, &s.client, nil, w.replies.Payload(i), w.replies.segments[i])
+		}
+		w.mailer.send(r.fd)
+		r.replies = chain{}
+	}
+	w.used, w.answering = 0, w.answering[:0]
+}
+
+// newSession returns a zero session that is in the list of open ones.
+func (w *worker) newSession() *session {
+	if w.free == nil {
+		slab := make([]session, 16)
+		for i := range slab {
+			slab[i].next, w.free = w.free, &slab[i]
+		}
+	}
+	s := w.free
+	w.free = s.next
+	*s = session{worker: w, fd: -1, header: s.header[:0]}
+	s.timer.Owner = s
+	w.sessions.push(s)
+	return s
+}
+
+// release takes back a session that has ended.
+func (w *worker) release(s *session) {
+	w.sessions.remove(s)
+	s.next, s.route, s.receiver, s.admitted, s.lease = w.free, nil, nil, nil, balance.Lease{}
+	w.free = s
+}
+
+// sessionList is an intrusive list of sessions.
+type sessionList struct{ first, last *session } // the youngest, the oldest
+
+func (l *sessionList) push(s *session) {
+	s.prev, s.next = nil, l.first
+	if l.first != nil {
+		l.first.prev = s
+	} else {
+		l.last = s
+	}
+	l.first = s
+}
+
+func (l *sessionList) remove(s *session) {
+	if s.prev != nil {
+		s.prev.next = s.next
+	} else {
+		l.first = s.next
+	}
+	if s.next != nil {
+		s.next.prev = s.prev
+	} else {
+		l.last = s.prev
+	}
+	s.prev, s.next = nil, nil
+}
+
+// endAll ends at once the sessions that match, those that wait for late replies
+// included.
+func (w *worker) endAll(o l4.Outcome, match func(*session) bool) {
+	for s := w.sessions.first; s != nil; {
+		next := s.next
+		if match(s) {
+			s.end(o, l4.Proxy)
+		}
+		s = next
+	}
+}
+
+func (w *worker) flushCounts() {
+	for s := w.sessions.first; s != nil; s = s.next {
+		s.flushCounts()
+	}
+	for _, s := range w.sprayers {
+		s.flushCounts()
+	}
+}
+
+// shut closes everything, right before the loop stops.
+func (w *worker) shut() {
+	w.down = true
+	w.endAll(l4.Killed, func(*session) bool { return true })
+	for r := range w.receivers {
+		r.close()
+	}
+	for _, s := range w.sprayers {
+		s.close()
+	}
+}
