@@ -14,13 +14,18 @@ func TestReadmeConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(text), "```yaml\n")
-	example, _, ended := strings.Cut(rest, "```")
-	if !found || !ended {
+	t.Setenv("POISE_PG_PASSWORD", "secret")
+	parts := strings.Split(string(text), "```yaml\n")
+	if len(parts) < 2 {
 		t.Fatal("the README shows no configuration")
 	}
-	t.Setenv("POISE_PG_PASSWORD", "secret")
-	if _, err := config.Parse("README.md", []byte(example)); err != nil {
-		t.Error(err)
+	for _, part := range parts[1:] {
+		example, _, ended := strings.Cut(part, "```")
+		if !ended {
+			t.Fatal("a configuration in the README does not end")
+		}
+		if _, err := config.Parse("README.md", []byte(example)); err != nil {
+			t.Errorf("%v\nin:\n%s", err, example)
+		}
 	}
 }
