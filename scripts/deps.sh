@@ -22,6 +22,13 @@ tests=(
 	'ps                  procps             tests that look at processes'
 	'setsid              util-linux         a test of exec checks that escape their group'
 	'systemd-analyze     systemd            checks of the unit file'
+	'knotd               knot               tests against a real DNS server'
+	'dnsperf             dnsperf            tests against a real DNS server'
+	'mosquitto           mosquitto          tests against a real MQTT broker'
+	'mosquitto_pub       mosquitto-clients  tests against a real MQTT broker'
+	'smtpd               opensmtpd          tests against a real mail server'
+	'rsyslogd            rsyslog            tests against a real syslog server'
+	'openssl             openssl            tests against another TLS'
 )
 bench=(
 	'haproxy             haproxy            the comparison with HAProxy'
@@ -30,6 +37,8 @@ bench=(
 	'redis-server        redis-server       the connection and message workloads'
 	'redis-benchmark     redis-tools        the connection and message workloads'
 	'iperf3              iperf3             the bulk workload'
+	'knotd               knot               the DNS workload'
+	'dnsperf             dnsperf            the DNS workload'
 	'jq                  jq                 reading results'
 	'taskset             util-linux         pinning to cores'
 )

@@ -22,19 +22,27 @@ func benchTitle(o loadgen.Options) string {
 		fmt.Fprintf(&b, ", %s", plural(o.Requests, "request"))
 	}
 	fmt.Fprintf(&b, ", %s each, ", plural(o.Size, "byte"))
+	conn := connectionNoun(o)
 	switch o.PerConnection {
 	case 0:
-		b.WriteString("one connection per client")
+		fmt.Fprintf(&b, "one %s per client", conn)
 	case 1:
-		b.WriteString("a connection for each")
+		fmt.Fprintf(&b, "a %s for each", conn)
 	default:
-		fmt.Fprintf(&b, "%d on a connection", o.PerConnection)
+		fmt.Fprintf(&b, "%d on a %s", o.PerConnection, conn)
 	}
 	return b.String()
 }
 
-// writeBench prints res for people.
-func writeBench(w io.Writer, res loadgen.Result) error {
+func connectionNoun(o loadgen.Options) string {
+	if o.UDP {
+		return "socket"
+	}
+	return "connection"
+}
+
+// writeBench prints res, of a run with o, for people.
+func writeBench(w io.Writer, o loadgen.Options, res loadgen.Result) error {
 	var b strings.Builder
 	row := func(name string, format string, args ...any) {
 		fmt.Fprintf(&b, "%-12s "+format+"\n", append([]any{name}, args...)...)
@@ -42,10 +50,13 @@ func writeBench(w io.Writer, res loadgen.Result) error {
 	l := res.Latency
 	row("requests", "%d answered in %.2fs, %.1f/s", res.Requests, res.Elapsed.Seconds(), res.PerSecond())
 	row("failed", "%d", res.Failed)
+	if o.UDP {
+		row("lost", "%d, %.3g%% of all", res.Lost(), percent(res.Lost(), res.Requests+res.Failed))
+	}
 	if res.Unsent > 0 {
 		row("not sent", "%d were due and never begun: more clients are needed for this rate", res.Unsent)
 	}
-	row("connections", "%d", res.Connections)
+	row(connectionNoun(o)+"s", "%d", res.Connections)
 	if res.Requests > 0 {
 		row("latency", "p50 %s   p95 %s   p99 %s   max %s", short(l.P50), short(l.P95), short(l.P99), short(l.Max))
 	}
@@ -55,7 +66,7 @@ func writeBench(w io.Writer, res loadgen.Result) error {
 	for _, r := range res.Backends {
 		l := r.Latency
 		fmt.Fprintf(&b, "%-20.20s %10d %6.1f%% %8s %8s %8s %8s\n", backendName(r.Name), r.Requests,
-			100*float64(r.Requests)/float64(res.Requests), short(l.P50), short(l.P95), short(l.P99), short(l.Max))
+			percent(r.Requests, res.Requests), short(l.P50), short(l.P95), short(l.P99), short(l.Max))
 	}
 	if len(res.Errors) > 0 {
 		fmt.Fprintf(&b, "\n%-20s %10s  first\n", "error", "requests")
@@ -69,6 +80,13 @@ func writeBench(w io.Writer, res loadgen.Result) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func percent(part, all uint64) float64 {
+	if all == 0 {
+		return 0
+	}
+	return 100 * float64(part) / float64(all)
 }
 
 func backendName(name string) string {
@@ -110,8 +128,9 @@ type benchReport struct {
 	Requests    uint64         `json:"requests"`
 	PerSecond   float64        `json:"requests_per_second"`
 	Failed      uint64         `json:"failed"`
+	Lost        *uint64        `json:"lost,omitempty"` // of the failed, without a reply; over UDP only
 	Unsent      uint64         `json:"unsent"`
-	Connections uint64         `json:"connections"`
+	Connections uint64         `json:"connections"` // over UDP, sockets
 	Latency     benchLatency   `json:"latency"`
 	Backends    []benchBackend `json:"backends"`
 	Errors      []benchError   `json:"errors"`
@@ -137,7 +156,7 @@ type benchError struct {
 	First string       `json:"first"`
 }
 
-func benchJSON(r loadgen.Result) benchReport {
+func benchJSON(o loadgen.Options, r loadgen.Result) benchReport {
 	latency := func(l loadgen.Latency) benchLatency {
 		return benchLatency{l.Mean.Seconds(), l.P50.Seconds(), l.P95.Seconds(), l.P99.Seconds(), l.Max.Seconds()}
 	}
@@ -151,6 +170,10 @@ func benchJSON(r loadgen.Result) benchReport {
 		Latency:     latency(r.Latency),
 		Backends:    []benchBackend{}, // [] and not null, for whoever reads it
 		Errors:      []benchError{},
+	}
+	if o.UDP {
+		lost := r.Lost()
+		report.Lost = &lost
 	}
 	for _, b := range r.Backends {
 		report.Backends = append(report.Backends, benchBackend{b.Name, b.Requests, latency(b.Latency)})

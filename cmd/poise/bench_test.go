@@ -10,16 +10,16 @@ import (
 	"github.com/poise-lb/poise/internal/loadgen"
 )
 
-// runBench runs `poise bench tcp` with the arguments and returns what it wrote
-// to standard output.
-func runBench(t *testing.T, args ...string) (string, error) {
+// benchOutput runs `poise bench` with the arguments and returns what it wrote to
+// standard output.
+func benchOutput(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := benchCommand()
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(new(bytes.Buffer))
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
-	cmd.SetArgs(append([]string{"tcp"}, args...))
+	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), err
 }
@@ -31,7 +31,7 @@ func benchBackendAddr(t *testing.T, how loadgen.Behaviour) string {
 
 func TestBenchReport(t *testing.T) {
 	addr := benchBackendAddr(t, loadgen.Behaviour{})
-	out, err := runBench(t, addr, "--clients", "3", "--requests", "30", "--requests-per-connection", "10")
+	out, err := benchOutput(t, "tcp", addr, "--clients", "3", "--requests", "30", "--requests-per-connection", "10")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -50,7 +50,7 @@ func TestBenchReport(t *testing.T) {
 
 func TestBenchJSON(t *testing.T) {
 	addr := benchBackendAddr(t, loadgen.Behaviour{Delay: time.Millisecond})
-	out, err := runBench(t, addr, "--json", "--requests", "20", "--clients", "2", "--rate", "500")
+	out, err := benchOutput(t, "tcp", addr, "--json", "--requests", "20", "--clients", "2", "--rate", "500")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -71,12 +71,52 @@ func TestBenchJSON(t *testing.T) {
 
 func TestBenchFailsWithTheRequests(t *testing.T) {
 	addr := benchBackendAddr(t, loadgen.Behaviour{Reset: true})
-	out, err := runBench(t, addr, "--requests", "5", "--clients", "1")
+	out, err := benchOutput(t, "tcp", addr, "--requests", "5", "--clients", "1")
 	if err == nil || err.Error() != "5 of 5 requests failed" {
 		t.Errorf("error %v, want 5 of 5", err)
 	}
 	if !strings.Contains(out, "\nreset                         5  ") {
 		t.Errorf("no reset in\n%s", out)
+	}
+}
+
+func TestBenchUDP(t *testing.T) {
+	db, err := loadgen.NewDatagramBackend("db1", "", loadgen.DatagramBehaviour{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	addr := db.Addr().String()
+	args := []string{"udp", addr, "--clients", "1", "--requests", "30", "--timeout", "20s"}
+	out, err := benchOutput(t, args...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"1 client to " + addr + ", 30 requests, 64 bytes each, one socket per client\n",
+		"requests     30 answered in ",
+		"lost         0, 0% of all\n",
+		"sockets      1\n",
+		"latency      p50 ",
+		"\ndb1                          30  100.0% ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+
+	if out, err = benchOutput(t, append(args, "--json")...); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var r benchReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil || r.Requests != 30 || r.Lost == nil || *r.Lost != 0 {
+		t.Errorf("report %+v, %v, want 30 requests and no loss", r, err)
+	}
+
+	db.Behave(loadgen.DatagramBehaviour{Mode: loadgen.Sink})
+	out, err = benchOutput(t, "udp", addr, "--clients", "3", "--requests", "6", "--timeout", "50ms")
+	if err == nil || err.Error() != "6 of 6 requests failed" || !strings.Contains(out, "lost         6, 100% of all\n") {
+		t.Errorf("error %v, want 6 losses\n%s", err, out)
 	}
 }
 
@@ -86,11 +126,14 @@ func TestBenchRefusesNonsense(t *testing.T) {
 		{"127.0.0.1:1", "127.0.0.1:2"},
 		{"127.0.0.1:1", "--clients", "0"},
 		{"127.0.0.1:1", "--size", "0"},
+		{"127.0.0.1:1", "--size", "65537"},
 		{"127.0.0.1:1", "--rate", "-1"},
 		{"no-port", "--requests", "1"},
 	} {
-		if out, err := runBench(t, args...); err == nil {
-			t.Errorf("%q is accepted:\n%s", args, out)
+		for _, network := range []string{"tcp", "udp"} {
+			if out, err := benchOutput(t, append([]string{network}, args...)...); err == nil {
+				t.Errorf("%s %q is accepted:\n%s", network, args, out)
+			}
 		}
 	}
 }
@@ -102,6 +145,9 @@ func TestBenchTitle(t *testing.T) {
 		},
 		"50 clients to a:1, 2000 requests/s, for 1s, 7 requests, 64 bytes each, one connection per client": {
 			Clients: 50, Addr: "a:1", Rate: 2000, Duration: time.Second, Requests: 7, Size: 64,
+		},
+		"2 clients to a:1, 64 bytes each, 9 on a socket": {
+			UDP: true, Clients: 2, Addr: "a:1", Size: 64, PerConnection: 9,
 		},
 	} {
 		if got := benchTitle(o); got != want {

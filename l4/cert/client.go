@@ -3,7 +3,6 @@ package cert
 import (
 	"cmp"
 	"crypto/tls"
-	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -50,12 +49,14 @@ func LoadClient(spec ClientSpec) (*Client, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var errs []error
+	var errs problems
 	for _, r := range c.refreshParts() {
-		errs = append(errs, r.problem)
+		if r.problem != nil {
+			errs = append(errs, r.problem)
+		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
+	if len(errs) > 0 {
+		return nil, errs
 	}
 	c.compose()
 	return c, nil
@@ -111,7 +112,7 @@ func (c *Client) Refresh() (changed []string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var dirty bool
-	var errs []error
+	var errs problems
 	for _, r := range c.refreshParts() {
 		dirty = dirty || r.changed
 		if r.changed {
@@ -124,7 +125,7 @@ func (c *Client) Refresh() (changed []string, err error) {
 	if dirty {
 		c.compose()
 	}
-	return changed, errors.Join(errs...)
+	return changed, errs.orNil()
 }
 
 func (c *Client) refreshParts() []partNews {

@@ -194,7 +194,7 @@ func TestClientLoadErrors(t *testing.T) {
 	dir := t.TempDir()
 	crt := write(t, filepath.Join(dir, "c"), newAuthority("x").issue(ecKey(), func(*x509.Certificate) {}, "a"))
 	_, err := LoadClient(ClientSpec{CA: "/nowhere/ca", Cert: crt, Key: "/nowhere/key"})
-	want := "tls.ca: file /nowhere/ca: no such file or directory\ntls.cert: key /nowhere/key: no such file or directory"
+	want := "tls.ca: file /nowhere/ca: no such file or directory; tls.cert: key /nowhere/key: no such file or directory"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

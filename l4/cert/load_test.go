@@ -71,7 +71,7 @@ func TestLoadErrors(t *testing.T) {
 		{
 			"all at once",
 			Spec{Certificates: []Pair{{Cert: crt, Key: key}, {Cert: "/nowhere/b.crt", Key: key}}, ClientCA: "/nowhere/ca"},
-			"tls.certificates[1]: certificate /nowhere/b.crt: no such file or directory\ntls.client_ca: file /nowhere/ca: no such file or directory",
+			"tls.certificates[1]: certificate /nowhere/b.crt: no such file or directory; tls.client_ca: file /nowhere/ca: no such file or directory",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

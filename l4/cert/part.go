@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -70,6 +71,27 @@ func (p *part[T]) refresh() news {
 	n := news{rebuilt: true, changed: used != p.used}
 	p.value, p.problem, p.used = v, nil, used
 	return n
+}
+
+// problems are errors that are read on one line.
+type problems []error
+
+func (p problems) Error() string {
+	texts := make([]string, len(p))
+	for i, err := range p {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (p problems) Unwrap() []error { return p }
+
+// orNil is the problems as an error, which is nil if there are none.
+func (p problems) orNil() error {
+	if len(p) == 0 {
+		return nil
+	}
+	return p
 }
 
 // loaded tells whether there is a value at all.

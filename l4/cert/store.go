@@ -93,7 +93,7 @@ func Load(spec Spec, old *Store) (*Store, error) {
 func (s *Store) load() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var errs []error
+	var errs problems
 	for _, r := range s.refreshParts() {
 		// A response that is not there yet is no reason not to serve.
 		if r.problem != nil && !r.optional {
@@ -101,7 +101,7 @@ func (s *Store) load() error {
 		}
 	}
 	if len(errs) > 0 {
-		return errors.Join(errs...)
+		return errs
 	}
 	s.rotate()
 	s.compose()
@@ -128,7 +128,7 @@ func (s *Store) Refresh() (changed []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	dirty := s.rotate()
-	var errs []error
+	var errs problems
 	for _, r := range s.refreshParts() {
 		dirty = dirty || r.rebuilt
 		if r.changed {
@@ -141,7 +141,7 @@ func (s *Store) Refresh() (changed []string, err error) {
 	if until := s.live.Load().until; dirty || !until.IsZero() && !s.now().Before(until) {
 		s.compose()
 	}
-	return changed, errors.Join(errs...)
+	return changed, errs.orNil()
 }
 
 type partNews struct {
@@ -200,7 +200,7 @@ func (s *Store) compose() {
 		l.infos = append(l.infos, one.info())
 	}
 	l.config = &tls.Config{
-		// The client's order of cipher suites, and the rest, are Go's defaults:
+		// Cipher suites, their order and all the rest are the defaults of Go:
 		// X25519MLKEM768 is among the key exchanges.
 		MinVersion:     cmp.Or(s.spec.MinVersion, tls.VersionTLS12),
 		NextProtos:     s.spec.ALPN,

@@ -116,8 +116,10 @@ func (w *watcher) pass(now time.Time) {
 				w.log.Info("certificate file has changed and is used as it is now", "file", path)
 			}
 		}
-		for _, problem := range problems(err) {
-			fresh[problem.Error()] = true
+		if many, ok := err.(problems); ok {
+			for _, problem := range many {
+				fresh[problem.Error()] = true
+			}
 		}
 		current = append(current, s.Warnings()...)
 	}
@@ -141,17 +143,6 @@ func (w *watcher) pass(now time.Time) {
 		s.present = true
 		w.said[text], was[text] = s, s
 	}
-}
-
-// problems takes an error of Load or Refresh apart.
-func problems(err error) []error {
-	if err == nil {
-		return nil
-	}
-	if many, ok := err.(interface{ Unwrap() []error }); ok {
-		return many.Unwrap()
-	}
-	return []error{err}
 }
 
 // follow watches the directories in which a change can give a path of the sources

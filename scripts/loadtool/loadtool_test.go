@@ -58,7 +58,7 @@ func pong(t *testing.T, answer string) (addr string, accepted *atomic.Int64) {
 func TestHold(t *testing.T) {
 	addr, accepted := pong(t, pingAnswer)
 	var out bytes.Buffer
-	err := run([]string{"hold", "-addr", addr, "-pid", fmt.Sprint(os.Getpid()), "-warm", "5", "-conns", "20", "-settle", "1ms"}, nil, &out)
+	err := run(t.Context(), []string{"hold", "-addr", addr, "-pid", fmt.Sprint(os.Getpid()), "-warm", "5", "-conns", "20", "-settle", "1ms"}, nil, &out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestHoldNoticesWrongAnswers(t *testing.T) {
 func TestRate(t *testing.T) {
 	addr, accepted := pong(t, pingAnswer)
 	var out bytes.Buffer
-	err := run([]string{"rate", "-addr", addr, "-rate", "500", "-conns", "7", "-warm", "50ms", "-duration", "300ms"}, nil, &out)
+	err := run(t.Context(), []string{"rate", "-addr", addr, "-rate", "500", "-conns", "7", "-warm", "50ms", "-duration", "300ms"}, nil, &out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestRateNoticesClosedConnections(t *testing.T) {
 			c.Close()
 		}
 	}()
-	err = run([]string{"rate", "-addr", l.Addr().String(), "-rate", "100", "-conns", "1", "-duration", "10s"}, nil, io.Discard)
+	err = run(t.Context(), []string{"rate", "-addr", l.Addr().String(), "-rate", "100", "-conns", "1", "-duration", "10s"}, nil, io.Discard)
 	if err == nil {
 		t.Error("a closed connection went unnoticed")
 	}
@@ -178,11 +178,17 @@ func TestReport(t *testing.T) {
 {"workers":3,"round":1,"proxy":"haproxy","workload":"latency","metric":"p99","value":101}
 {"workers":3,"round":1,"proxy":"nginx","workload":"latency","metric":"p99","value":99}
 {"workers":3,"round":1,"proxy":"poise","workload":"latency","metric":"p99","value":98}
+{"workers":3,"round":1,"proxy":"nginx","workload":"udp","metric":"many-lost","value":0.5}
+{"workers":3,"round":1,"proxy":"poise","workload":"udp","metric":"many-lost","value":0.25}
+{"workers":3,"round":1,"proxy":"nginx","workload":"udp","metric":"many-busy","value":99}
+{"workers":3,"round":1,"proxy":"poise","workload":"udp","metric":"many-busy","value":98}
+{"workers":3,"round":1,"proxy":"nginx","workload":"udp","metric":"plain-lost","value":0}
+{"workers":3,"round":1,"proxy":"poise","workload":"udp","metric":"plain-lost","value":0}
 {"workers":2,"round":2,"proxy":"poise","workload":"latency","error":"it broke"}
 `)
 	file := filepath.Join(t.TempDir(), "raw.json")
 	var out bytes.Buffer
-	if err := run([]string{"report", "-out", file, "-machine", "a slide rule"}, in, &out); err != nil {
+	if err := run(t.Context(), []string{"report", "-out", file, "-machine", "a slide rule"}, in, &out); err != nil {
 		t.Fatal(err)
 	}
 	want := `| workers | workload | direct | HAProxy | nginx | Poise | Poise ÷ HAProxy | Poise ÷ nginx |
@@ -194,6 +200,8 @@ func TestReport(t *testing.T) {
 | 2 | — p99, µs | 100 | 150 | – | 140 | 0.93 | – |
 | 3 | added p99 at half load, µs | – | 1.00 | -1.00 | -2.00 | < 0 (≤ 1.00) | – |
 | 3 | — p99, µs | 100 | 101 | 99.0 | 98.0 | 0.97 | 0.99 |
+| 3 | — proxy's cores in use, % | – | – | 99.0 | 98.0 | – | – |
+| 3 | — lost, % | – | – | 0.500 | 0.250 | – | – |
 
 Medians; ± is the round farthest from the median. A ratio is followed by its goal; **bold** misses it. Measured on a slide rule.
 
@@ -220,12 +228,21 @@ func TestBadUse(t *testing.T) {
 		{"rate", "-addr", "127.0.0.1:1"},
 		{"hold", "-conns", "0"},
 		{"cpu", "-pid", "1073741824"},
+		{"udp-echo"},
+		{"udp-rate"},
+		{"udp-rate", "-addr", "127.0.0.1:1", "-size", "11"},
+		{"udp-blast", "-addr", "127.0.0.1:1"},
+		{"udp-blast", "-addr", "127.0.0.1:1", "-sink", "127.0.0.1:2", "-rate", "-1"},
+		{"tls-handshakes"},
+		{"tls-bulk"},
+		{"tls-cert"},
+		{"stream"},
 	} {
-		if err := run(args, strings.NewReader(""), io.Discard); err == nil {
+		if err := run(t.Context(), args, strings.NewReader(""), io.Discard); err == nil {
 			t.Errorf("%q was accepted", args)
 		}
 	}
-	if err := run([]string{"report"}, strings.NewReader("not JSON"), io.Discard); err == nil {
+	if err := run(t.Context(), []string{"report"}, strings.NewReader("not JSON"), io.Discard); err == nil {
 		t.Error("samples that are no JSON were accepted")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -48,6 +49,42 @@ var rows = []row{
 	{"latency", "added-p99", "added p99 at half load, µs", [2]float64{1.0, 1.0}, true, 0},
 	{"latency", "p50", "— p50, µs", [2]float64{}, true, 0},
 	{"latency", "p99", "— p99, µs", [2]float64{}, true, 0},
+	{"udp", "trains-rate", "UDP requests, 4 × 32, joined, 1/s", [2]float64{0, 2}, false, 0},
+	{"udp", "trains-cpu", "— CPU per request, µs", [2]float64{0, 0.5}, true, 0},
+	{"udp", "trains-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
+	{"udp", "trains-p99", "— p99, µs", [2]float64{}, true, 0},
+	{"udp", "trains-lost", "— lost, %", [2]float64{}, true, 0},
+	{"udp", "plain-rate", "UDP requests, 4 × 32, 1/s", [2]float64{}, false, 0},
+	{"udp", "plain-cpu", "— CPU per request, µs", [2]float64{0, 0.5}, true, 0},
+	{"udp", "plain-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
+	{"udp", "plain-p99", "— p99, µs", [2]float64{}, true, 0},
+	{"udp", "plain-lost", "— lost, %", [2]float64{}, true, 0},
+	{"udp", "many-rate", "UDP requests, 200 × 1, 1/s", [2]float64{}, false, 0},
+	{"udp", "many-cpu", "— CPU per request, µs", [2]float64{0, 0.5}, true, 0},
+	{"udp", "many-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
+	{"udp", "many-p99", "— p99, µs", [2]float64{}, true, 0},
+	{"udp", "many-lost", "— lost, %", [2]float64{}, true, 0},
+	{"udp-oneway", "trains-rate", "UDP one way, joined, 1/s", [2]float64{0, 2}, false, 0},
+	{"udp-oneway", "trains-cpu", "— CPU per datagram, µs", [2]float64{0, 0.5}, true, 0},
+	{"udp-oneway", "trains-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
+	{"udp-oneway", "trains-lost", "— lost, %", [2]float64{}, true, 0},
+	{"udp-oneway", "plain-rate", "UDP one way, 1/s", [2]float64{0, 2}, false, 0},
+	{"udp-oneway", "plain-cpu", "— CPU per datagram, µs", [2]float64{0, 0.5}, true, 0},
+	{"udp-oneway", "plain-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
+	{"udp-oneway", "plain-lost", "— lost, %", [2]float64{}, true, 0},
+	{"tls-handshake", "rate", "new TLS connections, 1/s", [2]float64{0.9, 0}, false, 0},
+	{"tls-handshake", "cpu", "— CPU per connection, µs", [2]float64{}, true, 0},
+	{"tls-handshake", "busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
+	{"tls-bulk", "up-rate", "TLS bulk to the backend, Gbit/s", [2]float64{0.9, 0}, false, 0},
+	{"tls-bulk", "up-cpu", "— CPU per GB, s", [2]float64{}, true, 0},
+	{"tls-bulk", "up-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
+	{"tls-bulk", "down-rate", "TLS bulk to the client, Gbit/s", [2]float64{0.9, 0}, false, 0},
+	{"tls-bulk", "down-cpu", "— CPU per GB, s", [2]float64{}, true, 0},
+	{"tls-bulk", "down-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
+	{"dns", "rate", "DNS queries, 1/s", [2]float64{}, false, 0},
+	{"dns", "cpu", "— CPU per query, µs", [2]float64{}, true, 0},
+	{"dns", "busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
+	{"dns", "lost", "— lost, %", [2]float64{}, true, 0},
 }
 
 // columns in order; direct first, as the floor the machine sets.
@@ -176,13 +213,13 @@ func (r row) write(b *strings.Builder, workers int, values map[series][]float64)
 		}
 		cells = append(cells, cell)
 	}
-	if len(medians) == 0 {
+	if len(medians) == 0 || r.isLoss() && !slices.ContainsFunc(slices.Collect(maps.Values(medians)), func(m float64) bool { return m > 0 }) {
 		return
 	}
 	poise, ok := medians["poise"]
 	for i, rival := range []string{"haproxy", "nginx"} {
 		other, measured := medians[rival]
-		if !ok || !measured || other <= 0 {
+		if !ok || !measured || other <= 0 || !r.compares() {
 			cells = append(cells, "–")
 			continue
 		}
@@ -201,6 +238,13 @@ func (r row) write(b *strings.Builder, workers int, values map[series][]float64)
 	}
 	fmt.Fprintf(b, "| %d | %s | %s |\n", workers, r.label, strings.Join(cells, " | "))
 }
+
+// isLoss tells the rows that are only there when something was lost.
+func (r row) isLoss() bool { return strings.HasSuffix(r.metric, "lost") }
+
+// compares is false for rows that explain others: how busy the cores were, and
+// what was lost, says nothing as a ratio.
+func (r row) compares() bool { return !r.isLoss() && !strings.HasSuffix(r.metric, "busy") }
 
 // goal adds the goal to a cell, and marks the cell when it is missed.
 func goal(cell, text string, met bool) string {
