@@ -7,22 +7,35 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/daemon"
 )
 
 func checkCommand() *cobra.Command {
 	var path string
+	var explained bool
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Validate the configuration",
-		Long: `Read the configuration as run and reload do, and print every problem, one a line.
+		Long: `Read the configuration as run and reload do, with the certificates and the lists of
+prefixes that it names, and print every problem, one a line.
 
-The exit status is 0 if it is valid, 1 if it is not, 2 if it could not be read.`,
+The exit status is 0 if it is valid, 1 if it is not, 2 if it could not be read.
+
+With --explain, a valid one is followed by what it comes to: who is let in, where
+clients go, what backends see, and the rules that pools with source: client need on
+this host.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := config.Load(path)
 			switch {
 			case err == nil:
+				if err := daemon.Check(f); err != nil {
+					return err
+				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d services, %d pools\n", path, len(f.Services), len(f.Pools))
+				if err == nil && explained {
+					err = explain(cmd.OutOrStdout(), f)
+				}
 				return err
 			case errors.As(err, new(config.Problems)):
 				return err
@@ -31,6 +44,7 @@ The exit status is 0 if it is valid, 1 if it is not, 2 if it could not be read.`
 		},
 	}
 	configFlag(cmd, &path)
+	cmd.Flags().BoolVar(&explained, "explain", false, "say what the configuration comes to")
 	return cmd
 }
 

@@ -96,5 +96,11 @@ func (h *Host) address(t testing.TB, link string, addrs ...netip.Addr) {
 		// Nobody else is there to have the address: it can be used at once.
 		h.Run(t, "ip", "addr", "add", netip.PrefixFrom(Twin(a), 64).String(), "dev", link, "nodad")
 	}
+	// The kernel gives the link an address of its own, but only after a second or
+	// two. Without one nobody is asked for the neighbour of a packet whose source is
+	// another host's address (RFC 4861 section 7.2.2).
+	own := netip.MustParseAddr("fe80::").As16()
+	own[15] = addrs[0].As4()[3]
+	h.Run(t, "ip", "addr", "add", netip.PrefixFrom(netip.AddrFrom16(own), 64).String(), "dev", link, "nodad")
 	h.Run(t, "ip", "link", "set", link, "up")
 }

@@ -130,12 +130,8 @@ func (c *conn) proving(ev sock.Events) {
 // verify starts the TLS handshake with the backend.
 func (c *conn) verify() {
 	addr := c.lease.Backend().Addr()
-	name := ""
-	if addr.Unix == "" {
-		name = addr.Addr().String()
-	}
 	c.phase = verifying
-	t := tlsio.Client(int(c.backend.fd), c.up.TLS.Config(name), c.worker.post)
+	t := tlsio.Client(int(c.backend.fd), c.up.TLS.Config(addr.Dial()), c.worker.post)
 	c.backend.tls = t
 	if addr.Unix != "" {
 		t.Ready(true) // a short read of a unix socket is not the last
