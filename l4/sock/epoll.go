@@ -22,7 +22,7 @@ const (
 
 	interest = uint32(unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET)
 	// Of a UDP socket the kernel would report Writable each time that a datagram has
-	// left, or has been read by a receiver on this host.
+	// left.
 	datagramInterest = uint32(unix.EPOLLIN | unix.EPOLLET)
 )
 

@@ -86,9 +86,10 @@ func Reset(fd int) {
 	Close(fd)
 }
 
-// Vanish closes a TCP socket so that the peer hears nothing of it. Sockets in repair
-// mode are closed in silence, which takes CAP_NET_ADMIN; without it the reset is
-// given a time to live of one hop, and reaches nobody who is further away.
+// Vanish closes a TCP socket so that the peer is not told. Sockets in repair mode are
+// closed in silence, which takes CAP_NET_ADMIN; without it the reset is given a time
+// to live of one hop, and reaches nobody who is further away. What the peer sends
+// after that the kernel answers with a reset, as it does for sockets that never were.
 func Vanish(fd int) {
 	if setsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1) == 0 {
 		Close(fd)

@@ -106,6 +106,20 @@ func SetUDPBuffer(fd, size int) {
 // closely as one train (UDP_GRO, Linux 5.0). Where it cannot, they come one by one.
 func SetGRO(fd int) { setsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1) }
 
+// Overflowed returns how many datagrams a UDP socket has lost since it was opened
+// because its buffer was full, or their checksum wrong (SO_MEMINFO, Linux 4.12); it
+// wraps around.
+func Overflowed(fd int) uint32 {
+	var info [unix.SK_MEMINFO_VARS]uint32
+	size := uint32(unsafe.Sizeof(info))
+	_, _, err := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if err != 0 {
+		return 0
+	}
+	return info[unix.SK_MEMINFO_DROPS]
+}
+
 // ConnectUDP opens a UDP socket that exchanges datagrams with dst only, from source
 // unless that is the zero Addr; see Connect for transparent ones. What came to its
 // port in the moment before it was connected has been dropped. EAGAIN means that

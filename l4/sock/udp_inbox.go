@@ -88,15 +88,6 @@ func (in *Inbox) Receive(fd, first, last int) (n int, err Errno) {
 	}
 }
 
-// ReceiveOne fills slot i like Receive, cheaper, with what must not be a train.
-func (in *Inbox) ReceiveOne(fd, i int) (err Errno) {
-	n, err := Read(fd, in.memory[i*slotStride:i*slotStride+slotSize])
-	in.headers[i].size = uint32(n)
-	in.headers[i].header.Flags = 0
-	in.headers[i].header.SetControllen(0)
-	return err
-}
-
 // Payload returns what was received into slot i.
 func (in *Inbox) Payload(i int) []byte {
 	return in.memory[i*slotStride : i*slotStride+int(in.headers[i].size)]

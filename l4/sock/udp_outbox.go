@@ -35,16 +35,20 @@ const (
 	maxTrainSize = MaxDatagram // the whole train has to fit one IPv4 packet, though none is made of it
 )
 
-// NewOutbox makes an outbox for n datagrams or trains.
+// NewOutbox makes an outbox for n messages, n at least 1.
 func NewOutbox(n int) *Outbox {
 	return &Outbox{
 		headers:  make([]mmsghdr, n),
-		vectors:  make([]unix.Iovec, 2*n),
+		vectors:  make([]unix.Iovec, vectorsPerMessage*n),
 		control:  make([]control, n),
 		peers:    make([]Peer, n),
 		messages: make([]message, 0, n),
 	}
 }
+
+// vectorsPerMessage is how many parts the messages have on average, at most: a header
+// and a payload, or a few datagrams that have joined.
+const vectorsPerMessage = 4
 
 // A Destination is where a datagram goes, and from where.
 type Destination struct {
@@ -53,8 +57,7 @@ type Destination struct {
 }
 
 // Add appends a message to a destination, or the parts of one that begins with a
-// header. A segment above 0 says that payload is a train. The caller keeps to the
-// size of the outbox.
+// header. A segment above 0 says that payload is a train. The outbox must not be full.
 func (o *Outbox) Add(to *Destination, header, payload []byte, segment int) {
 	i := len(o.messages)
 	o.messages = o.messages[:i+1]
@@ -99,7 +102,7 @@ func (o *Outbox) Join(payload []byte, segment int) bool {
 		count, unit = (len(payload)+segment-1)/segment, segment
 	}
 	switch {
-	case !m.open, unit == 0, unit > m.segment, count > 1 && unit != m.segment,
+	case !m.open, o.used == len(o.vectors), unit == 0, unit > m.segment, count > 1 && unit != m.segment,
 		m.count+count > maxSegments, m.size+len(payload) > maxTrainSize:
 		return false
 	}
@@ -127,6 +130,11 @@ func (o *Outbox) cut(i int) {
 	h := &o.headers[i].header
 	b := appendSegment(o.control[i].bytes()[:h.Controllen], o.messages[i].segment)
 	h.SetControllen(len(b))
+}
+
+// Full reports whether it has to be sent before anything is added.
+func (o *Outbox) Full() bool {
+	return len(o.messages) == cap(o.messages) || o.used+2 > len(o.vectors)
 }
 
 // Empty reports whether everything is sent or dropped; then there is room again.

@@ -369,3 +369,20 @@ func TestDescriptorBudget(t *testing.T) {
 		t.Error("one was given back, not more")
 	}
 }
+
+func TestOverflowed(t *testing.T) {
+	fd, at := bindUDP(t, "127.0.0.1:0", sock.UDPOptions{Buffer: 1 << 12})
+	c := connectUDP(t, at, netip.Addr{})
+	if n := sock.Overflowed(fd); n != 0 {
+		t.Errorf("%d lost before anything was sent", n)
+	}
+	const sent = 200
+	for range sent {
+		sock.Write(c, make([]byte, 1000))
+	}
+	in := sock.NewInbox(sent, true)
+	got := receive(t, in, fd)
+	if n := int(sock.Overflowed(fd)); n == 0 || n+got != sent {
+		t.Errorf("%d lost, %d received", n, got)
+	}
+}

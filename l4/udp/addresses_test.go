@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -102,6 +103,33 @@ func TestSourceAddress(t *testing.T) {
 		if from.Addr().Unmap() != source {
 			t.Errorf("the backend was asked from %v", from)
 		}
+	}
+}
+
+// The backend sees the client's own address, but for a client of the other IP version.
+func TestTransparent(t *testing.T) {
+	if os.Geteuid() != 0 {
+		if os.Getenv("POISE_TEST_ALL") != "" {
+			t.Fatal("needs root")
+		}
+		t.Skip("needs root for IP_TRANSPARENT")
+	}
+	back := echo(t, "a")
+	p := start(t, specs(back), on(t, "::", false), func(r *udp.Route) {
+		r.Transparent, r.Source = true, netip.MustParseAddr("127.9.8.7")
+	})
+	p.addr = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), p.addr.Port())
+	client := netip.MustParseAddr("127.0.0.55")
+	ask(t, p.dialFrom(client), "x")
+	ask(t, p.dial(netip.AddrPortFrom(netip.IPv6Loopback(), p.addr.Port())), "x")
+	back.mu.Lock()
+	defer back.mu.Unlock()
+	seen := map[netip.Addr]bool{}
+	for from := range back.from {
+		seen[from.Addr().Unmap()] = true
+	}
+	if len(seen) != 2 || !seen[client] || !seen[p.route.Source] {
+		t.Errorf("the backend has seen %v", seen)
 	}
 }
 

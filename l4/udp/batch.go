@@ -81,12 +81,11 @@ func (t *traffic) news() (datagrams, bytes uint64) {
 // between two rounds.
 type mailer struct {
 	outbox *sock.Outbox
-	size   int
 	owners []*traffic // of each message
 }
 
 func newMailer(n int) *mailer {
-	return &mailer{outbox: sock.NewOutbox(n), size: n, owners: make([]*traffic, 0, n)}
+	return &mailer{outbox: sock.NewOutbox(n), owners: make([]*traffic, 0, n)}
 }
 
 // post adds a datagram, or a train of them, to what send sends. Only a single
@@ -103,7 +102,7 @@ func (m *mailer) post(fd int, owner *traffic, to *sock.Destination, header, payl
 	if n := len(m.owners); n > 0 && m.owners[n-1] == owner && len(header) == 0 && !owner.singly && m.outbox.Join(payload, segment) {
 		return false
 	}
-	if len(m.owners) == m.size {
+	if m.outbox.Full() {
 		refused = m.send(fd)
 	}
 	m.owners = append(m.owners, owner)

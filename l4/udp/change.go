@@ -69,9 +69,9 @@ func (c *Change) claim(l l4.Listen) bool {
 	return true
 }
 
-// socketBuffer is the kernel memory of a listener's socket: bursts wait there while
-// its loop is busy, and replies to slow clients on this host. 4 MiB is some 5000
-// small datagrams, or the bursts of a few hundred clients.
+// socketBuffer is the kernel memory of a listener's socket in each direction: bursts
+// wait there while its loop is busy, or the network card. 4 MiB is some 5000 small
+// datagrams.
 const socketBuffer = 4 << 20
 
 // bind opens a socket for l on every worker.

@@ -26,9 +26,9 @@ type closer struct {
 const closerPace = 20 * time.Millisecond
 
 // closeBackend ends the sessions of b, late replies apart.
-func (w *worker) closeBackend(b *balance.Backend, o l4.Outcome, spread time.Duration) {
-	k := &closer{worker: w, backend: b, outcome: o, before: w.loop.Now()}
-	k.until = k.before + max(spread, 0)
+func (w *worker) closeBackend(b *balance.Backend, o l4.Outcome, spread time.Duration, called time.Time) {
+	k := &closer{worker: w, backend: b, outcome: o, before: w.loop.Precise() - time.Since(called)}
+	k.until = w.loop.Now() + max(spread, 0)
 	k.pace = max(spread/100, closerPace)
 	k.timer.Owner = k
 	k.Expired(&k.timer)

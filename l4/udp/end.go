@@ -117,10 +117,10 @@ func (s *session) end(o l4.Outcome, by l4.Side) {
 	}
 	s.phase = closed
 	w.loop.StopTimer(&s.timer)
+	s.flushCounts()
 	w.loop.Remove(int(s.fd))
 	sock.Close(int(s.fd))
 	w.server.descriptors.Give(1)
-	s.flushCounts()
 	s.report(o, by)
 	s.lease.Release()
 	l := s.receiver.listener
@@ -136,6 +136,9 @@ func (s *session) end(o l4.Outcome, by l4.Side) {
 // flushCounts adds what has been moved since the last time to the counters.
 func (s *session) flushCounts() {
 	count(&s.in, &s.out, s.lease.Backend())
+	if s.bursts { // no other loses anything
+		s.route.service.overflow(int(s.fd), &s.lost)
+	}
 }
 
 func count(in, out *traffic, b *balance.Backend) {

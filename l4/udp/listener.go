@@ -34,7 +34,8 @@ type receiver struct {
 	listener *listener
 	fd       int // -1 when closed
 	sessions map[sock.Destination]*session
-	replies  chain // to be sent at the end of the round
+	replies  chain  // to be sent at the end of the round
+	lost     uint32 // see Service.overflow
 	timer    loop.Timer
 }
 
@@ -167,11 +168,14 @@ func (r *receiver) close() {
 	}
 	w.endAll(l4.Drained, func(s *session) bool { return s.receiver == r })
 	w.loop.StopTimer(&r.timer)
+	r.flushCounts()
 	w.loop.Remove(r.fd)
 	sock.Close(r.fd)
 	r.fd = -1
 	delete(w.receivers, r)
 }
+
+func (r *receiver) flushCounts() { r.listener.route.Load().service.overflow(r.fd, &r.lost) }
 
 // lateReplies is how long the socket of a session that ends before its time stays
 // open: the replies that are under way still reach the client, and no other client's

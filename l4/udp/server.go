@@ -60,6 +60,10 @@ import (
 // loop: they must return at once and may be called from several at a time. Any may
 // be nil.
 type Hooks struct {
+	// Began reports that a session has begun or, of a Spray service, that a datagram
+	// was a half-open backend's trial. Where a protocol has no answers, to go on
+	// without being refused is all the good that will ever be known of a backend.
+	Began func(b *balance.Backend)
 	// Answered reports a backend's first reply in a session, and its first after
 	// each time that Refused was called for the session.
 	Answered func(b *balance.Backend, ok bool)
@@ -159,7 +163,8 @@ func (s *Server) Kill(o l4.Outcome) {
 // = at once); those that come later are left alone. Clients that go on get another
 // backend, or b again if it is eligible. It does not wait.
 func (s *Server) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration) {
-	s.each(func(w *worker) { w.closeBackend(b, o, spread) })
+	called := time.Now()
+	s.each(func(w *worker) { w.closeBackend(b, o, spread, called) })
 }
 
 // Flush adds what open sessions have moved so far to the counters, which otherwise

@@ -2,6 +2,7 @@ package udp_test
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/loop"
 	"github.com/poise-lb/poise/l4/udp"
 )
 
@@ -291,5 +293,43 @@ func TestConns(t *testing.T) {
 	}
 	if len(p.Conns(1, "", "")) != 1 || len(p.Conns(10, "other", "")) != 0 || len(p.Conns(10, "", "other")) != 0 {
 		t.Error("the limit or a filter does nothing")
+	}
+}
+
+// What comes while a loop has no time is lost in the kernel, and counted.
+func TestOverflowIsCounted(t *testing.T) {
+	loops, err := loop.Start(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(loops.Stop)
+	gate := make(chan struct{})
+	s := udp.NewServer(loops, nil, slog.New(slog.DiscardHandler), udp.Hooks{
+		Answered: func(*balance.Backend, bool) { <-gate },
+	})
+	t.Cleanup(s.Close)
+	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t))
+	pool := balance.New(balance.Spec{Name: "pool", Algorithm: "first", Backends: specs(echo(t, "a"))}, nil)
+	change, err := s.Prepare([]udp.Route{{
+		Spec: udp.Spec{Name: "service", Idle: time.Minute, Listen: []l4.Listen{{Addr: at}}}, Pool: pool,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change.Commit()
+	p := &proxy{t: t, addr: at, Server: s}
+	c := p.dial()
+	const sent = 20000
+	for range sent {
+		c.Write(make([]byte, 1000))
+	}
+	close(gate)
+	st := p.stats()
+	eventually(t, "all to be counted", func() bool {
+		p.Flush()
+		return st.DatagramsIn.Load()+st.Dropped[udp.DropOverflow].Load() >= sent
+	})
+	if n := st.Dropped[udp.DropOverflow].Load(); n == 0 {
+		t.Error("nothing was lost")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/wire"
 )
 
@@ -42,13 +43,14 @@ const (
 	DropTooLarge                     // larger than what came in whole, or than may be sent (with its PROXY header)
 	DropBufferFull                   // the socket it should leave by is full
 	DropSendFailed                   // the kernel would not send it: no route, a firewall
+	DropOverflow                     // it came faster than it was taken (or broken): the kernel dropped it
 	numDropReasons
 )
 
 // NumDropReasons is the length of the closed list.
 const NumDropReasons = int(numDropReasons)
 
-var dropReasonNames = [numDropReasons]string{"refused", "too_large", "buffer_full", "send_failed"}
+var dropReasonNames = [numDropReasons]string{"refused", "too_large", "buffer_full", "send_failed", "overflow"}
 
 // String returns the metric label.
 func (r DropReason) String() string {
@@ -97,6 +99,14 @@ func (r *route) leadsTo(o *route) bool {
 }
 
 func sameTLV(a, b wire.TLV) bool { return a.Type == b.Type && bytes.Equal(a.Value, b.Value) }
+
+// overflow counts what the socket has lost since it had lost so many; see
+// Server.Flush.
+func (s *Service) overflow(fd int, seen *uint32) {
+	now := sock.Overflowed(fd)
+	s.drop(DropOverflow, uint64(now-*seen))
+	*seen = now
+}
 
 // drop counts datagrams that do not go on.
 func (s *Service) drop(r DropReason, n uint64) { s.Stats.Dropped[r].Add(n) }

@@ -247,6 +247,35 @@ func TestManyClientsAtOnce(t *testing.T) {
 	}
 }
 
+// A backend that takes nothing, and a client that floods it, keep nobody else waiting.
+func TestStalledBackendDelaysNobody(t *testing.T) {
+	stalled, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stalled.Close()
+	p := start(t, append(backendAt("stalled", stalled.LocalAddr()), echo(t, "a").spec))
+	flooder, asker := p.dial(), p.dial()
+	flooder.Write([]byte("x"))
+	asker.Write([]byte("x"))
+	eventually(t, "both sessions", func() bool { return p.Active() == 2 })
+	for _, c := range p.Conns(2, "pool", "stalled") {
+		if c.Flow.Client.String() == asker.LocalAddr().String() {
+			flooder, asker = asker, flooder
+		}
+	}
+	reply(t, asker)
+	block := make([]byte, 8000)
+	for i := range 500 {
+		for range 20 {
+			flooder.Write(block)
+		}
+		if q := fmt.Sprint(i); ask(t, asker, q) != q {
+			t.Fatal("a wrong answer")
+		}
+	}
+}
+
 // Who is hashed by source stays with one backend, from any port.
 func TestConsistentHash(t *testing.T) {
 	var backs []*server

@@ -96,6 +96,10 @@ func (w *worker) sprayOne(route *route, f l4.Flow, m letter) l4.Outcome {
 	if s == nil {
 		return o
 	}
+	if lease.Trial() {
+		lease.Report(true, 0) // used up: given back, it would draw one datagram after the other
+		w.server.began(lease.Backend())
+	}
 	if len(s.queue) == 0 {
 		w.sprayed = append(w.sprayed, s)
 	}

@@ -37,18 +37,24 @@ type proxy struct {
 	sessions []l4.Session
 	answered map[string]int // by backend
 	refused  map[string]int
+	began    map[string]int
 }
 
 // start runs a proxy before the given backends; adjust may change its route.
 func start(t *testing.T, backends []balance.BackendSpec, adjust ...func(*udp.Route)) *proxy {
 	t.Helper()
-	p := &proxy{t: t, answered: map[string]int{}, refused: map[string]int{}}
+	p := &proxy{t: t, answered: map[string]int{}, refused: map[string]int{}, began: map[string]int{}}
 	loops, err := loop.Start(2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(loops.Stop)
 	s := udp.NewServer(loops, nil, slog.New(slog.DiscardHandler), udp.Hooks{
+		Began: func(b *balance.Backend) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.began[b.Name()]++
+		},
 		Answered: func(b *balance.Backend, ok bool) {
 			p.mu.Lock()
 			defer p.mu.Unlock()

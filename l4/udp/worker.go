@@ -162,6 +162,9 @@ func (w *worker) flushCounts() {
 	for _, s := range w.sprayers {
 		s.flushCounts()
 	}
+	for r := range w.receivers {
+		r.flushCounts()
+	}
 }
 
 // shut closes everything, right before the loop stops.
