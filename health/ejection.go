@@ -31,6 +31,7 @@ const (
 	CauseRenewed     Cause = "renewed"      // still half-open: the trials were used up without a result
 	CauseTrialFailed Cause = "trial_failed" // opened again
 	CauseTrialPassed Cause = "trial_passed" // closed
+	CauseCheckPassed Cause = "check_passed" // closed, because an active check that failed has passed again
 	CauseNotAllowed  Cause = "not_allowed"  // closed, because a new configuration does not allow it
 	CauseForgotten   Cause = "forgotten"    // closed, because it is no member any more
 )

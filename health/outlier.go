@@ -117,6 +117,25 @@ func (o *Outlier) Answered(key string, ok bool) {
 	}
 }
 
+// Recovered says that an active check has found a member well that it had found down.
+// That may be all it was ejected for, and somebody has looked: its Circuit is closed
+// without a trial. Should it fail again, the next ejection is longer all the same. An
+// unknown key is ignored.
+func (o *Outlier) Recovered(key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	m := (*o.members.Load())[key]
+	switch {
+	case m == nil:
+		return
+	case m.state == Closed:
+		m.end(0)
+		return
+	}
+	o.events = append(o.events, o.pool.close(m, time.Now(), CauseCheckPassed, "its check has passed again"))
+	o.nudge()
+}
+
 // failed counts a failure, before or after the connect.
 func (o *Outlier) failed(key string, silent bool) {
 	m, threshold := (*o.members.Load())[key], o.threshold.Load()

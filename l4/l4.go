@@ -102,7 +102,11 @@ type TLS struct {
 	Cipher     string // "TLS_AES_128_GCM_SHA256"
 	ServerName string // as the client asked for, in lower case; "" = it did not
 	ALPN       string // "" = none was agreed on
-	// Of the client's certificate, which has been verified; "" without one.
+	Resumed    bool   // what follows is from the handshake of an earlier connection
+
+	Verified bool // the client has a certificate, and it was found good
+	// Of that certificate. A subject may be empty: then it is the first of the
+	// alternative names, as "DNS:..." or "URI:...".
 	Subject    string // its distinguished name (RFC 2253)
-	CommonName string
+	CommonName string // "" = it has none
 }

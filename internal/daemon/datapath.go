@@ -32,7 +32,7 @@ func (d *Daemon) startDatapath(n int, log *slog.Logger) (datapath, error) {
 	return datapath{
 		loops: loops,
 		tcp:   tcp.NewServer(loops, descriptors, log, tcp.Hooks{Connected: d.connected, Answered: d.answered, Ended: d.ended}),
-		udp:   udp.NewServer(loops, descriptors, log, udp.Hooks{Answered: d.answered, Refused: d.refused, Ended: d.ended}),
+		udp:   udp.NewServer(loops, descriptors, log, udp.Hooks{Began: d.began, Answered: d.answered, Refused: d.refused, Ended: d.ended}),
 	}, nil
 }
 

@@ -137,6 +137,10 @@ func (d *Daemon) connected(b *balance.Backend, r l4.ConnectReason) {
 	}
 }
 
+// began tells it of a session of UDP: it has reached its backend, as far as that can
+// be known. It runs on a loop.
+func (d *Daemon) began(b *balance.Backend) { d.connected(b, l4.ConnectOK) }
+
 // answered tells it how an established connection fared. It runs on a loop.
 func (d *Daemon) answered(b *balance.Backend, ok bool) {
 	if m := d.generation.Load().members[b]; m != nil {

@@ -17,6 +17,7 @@ func (d *Daemon) checked(key string, up bool, st health.Status) {
 		return
 	}
 	if up {
+		m.pool.outlier.Recovered(key)
 		d.note(m.Backend, slog.LevelInfo, "backend is up", "active", "passed")
 		return
 	}

@@ -32,7 +32,7 @@ var Authors = []string{"active", "passive", "operator", "resolver"}
 var StateReasons = []string{
 	"passed",
 	string(health.CauseFailures), string(health.CauseTimeOver), string(health.CauseTrialFailed),
-	string(health.CauseTrialPassed), string(health.CauseNotAllowed),
+	string(health.CauseTrialPassed), string(health.CauseCheckPassed), string(health.CauseNotAllowed),
 	"drain", "maint", "ready", "weight",
 	"added", "removed",
 }

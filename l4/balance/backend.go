@@ -18,6 +18,7 @@ type BackendID struct {
 // them; they never fall while the backend exists.
 type Stats struct {
 	Connections       atomic.Uint64 // established
+	Datagrams         atomic.Uint64 // balanced one by one, to the backend
 	BytesIn, BytesOut atomic.Uint64 // from the client, to the client
 	ConnectFailures   [l4.NumConnectReasons]atomic.Uint64
 	ConnectTime       l4.Histogram // of the connects that succeeded

@@ -21,6 +21,9 @@ func (l Lease) Backend() *Backend { return l.backend }
 // the pool compares none.
 func (l Lease) Strategy() string { return l.strategy.String() }
 
+// Trial reports whether this is one of the trials of a half-open backend.
+func (l Lease) Trial() bool { return l.trial != nil }
+
 // Report says how the flow fares: ok when the backend's first byte has come,
 // latency after its connect began, or not ok when it failed before that in a way
 // that is the backend's fault. Only the first call of a lease counts; the

@@ -2,6 +2,7 @@ package cert
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"strings"
 
 	"github.com/poise-lb/poise/l4"
@@ -16,11 +17,31 @@ func Describe(cs tls.ConnectionState) *l4.TLS {
 		ServerName: serverName(cs.ServerName),
 		ALPN:       cs.NegotiatedProtocol,
 	}
-	if len(cs.VerifiedChains) > 0 && len(cs.PeerCertificates) > 0 {
-		subject := &cs.PeerCertificates[0].Subject
-		t.Subject, t.CommonName = subject.String(), subject.CommonName
+	t.Resumed = cs.DidResume
+	if t.Verified = len(cs.VerifiedChains) > 0 && len(cs.PeerCertificates) > 0; t.Verified {
+		leaf := cs.PeerCertificates[0]
+		t.Subject, t.CommonName = subject(leaf), leaf.Subject.CommonName
 	}
 	return t
+}
+
+// subject is what a certificate calls its owner. Many that are made for machines
+// have alternative names only.
+func subject(c *x509.Certificate) string {
+	name := c.Subject.String()
+	switch {
+	case name != "":
+		return name
+	case len(c.URIs) > 0:
+		return "URI:" + c.URIs[0].String()
+	case len(c.DNSNames) > 0:
+		return "DNS:" + c.DNSNames[0]
+	case len(c.EmailAddresses) > 0:
+		return "email:" + c.EmailAddresses[0]
+	case len(c.IPAddresses) > 0:
+		return "IP:" + c.IPAddresses[0].String()
+	}
+	return ""
 }
 
 // serverName is the name in lower case. crypto/tls takes up to 64 KiB of whatever

@@ -113,6 +113,28 @@ func TestPingPong(t *testing.T) {
 	})
 }
 
+// What is ready goes on at once, and not when a timer happens to wake the loop up.
+func TestNothingWaitsForATimer(t *testing.T) {
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) {
+			p := m.through(t, func(e end) { io.Copy(e, e) })
+			fastest := time.Hour // of several: the machine may be slow, but not always
+			for range 5 {
+				begun := time.Now()
+				c := m.client(t, p.dial())
+				if err := ping(c); err != nil {
+					t.Fatal(err)
+				}
+				fastest = min(fastest, time.Since(begun))
+				c.Close()
+			}
+			if fastest > 200*time.Millisecond { // timers wake it up after 250 ms, or later
+				t.Errorf("the fastest of 5 exchanges took %v", fastest)
+			}
+		})
+	}
+}
+
 // O-04: a reader that reads nothing stops the writer, and the loop stands still
 // meanwhile. Then everything arrives.
 func TestBackPressureInEveryMode(t *testing.T) {

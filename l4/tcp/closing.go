@@ -27,23 +27,25 @@ const closerPace = 20 * time.Millisecond
 
 // closeBackend ends the connections to b; those that are still being made go to
 // another backend at once.
-func (w *worker) closeBackend(b *balance.Backend, o l4.Outcome, spread time.Duration) {
+func (w *worker) closeBackend(b *balance.Backend, o l4.Outcome, spread time.Duration, called time.Time) {
+	// The loop comes to it some time after the call, and to newer connections before.
+	before := w.loop.Precise() - time.Since(called)
 	w.closeAll(o, func(c *conn) bool {
-		if c.lease.Backend() != b {
-			return false
-		}
-		if c.phase < relaying {
+		switch {
+		case c.lease.Backend() != b:
+		case c.phase >= relaying:
+			return spread <= 0 && c.start <= before
+		case c.attempt <= before:
 			c.abandon()
 			c.connect()
-			return false
 		}
-		return spread <= 0
+		return false
 	})
 	if spread <= 0 {
 		return
 	}
-	k := &closer{worker: w, backend: b, outcome: o, before: w.loop.Now()}
-	k.until = k.before + spread
+	k := &closer{worker: w, backend: b, outcome: o, before: before}
+	k.until = w.loop.Now() + spread
 	k.pace = max(spread/100, closerPace)
 	k.timer.Owner = k
 	k.Expired(&k.timer)

@@ -45,7 +45,7 @@ type conn struct {
 	admitted bool             // is counted by the service's policy
 	outcome  l4.Outcome       // while resetting: how it will have ended
 	by       l4.Side
-	unacked  int32 // while resetting: what the side that is left had not acknowledged
+	unacked  int32 // what had not been acknowledged when that was last looked at
 }
 
 type phase uint8
@@ -173,6 +173,9 @@ func (c *conn) Expired(*loop.Timer) {
 			return
 		}
 		left := c.last + limit - w.loop.Now()
+		if c.drains() {
+			left = max(left, limit/2)
+		}
 		if left > 0 {
 			w.loop.Start(&c.timer, left)
 			return
@@ -204,6 +207,24 @@ func (c *conn) quietLimit() (time.Duration, l4.Outcome) {
 		return spec.HalfClose, l4.HalfCloseTimeout
 	}
 	return spec.Idle, l4.Idle
+}
+
+// drains reports whether the kernels owe the peers less than when this was last asked.
+// They hold megabytes, and tell of room only when much of that has gone: a slow reader
+// makes progress without any byte of ours having moved. It has to be asked once before
+// the limit is over, or there is nothing to compare with.
+func (c *conn) drains() bool {
+	before := c.unacked
+	c.unacked = int32(sock.Unacked(int(c.client.fd)) + sock.Unacked(int(c.backend.fd)))
+	return 0 < c.unacked && c.unacked < before
+}
+
+// expectProgress starts the limit for a connection one side of which is over.
+func (c *conn) expectProgress() {
+	c.last = c.worker.loop.Now()
+	if limit, _ := c.quietLimit(); limit > 0 {
+		c.worker.loop.Start(&c.timer, limit/2) // see drains
+	}
 }
 
 // silent names the side that a quiet connection waits for.

@@ -11,9 +11,14 @@ func (c *conn) directionDone(s, to *side) {
 	c.parkPipe(s)
 	if to.tls != nil && !to.notified && !to.lost && !s.lost && !c.truncated(s) {
 		to.notified = true
-		if errno := to.tls.CloseNotify(); errno == sock.EAGAIN {
+		switch errno := to.tls.CloseNotify(); errno {
+		case 0:
+		case sock.EAGAIN:
 			to.writable = false
 			return // to be called again when it has gone out
+		default: // a reset, which a read will not tell of any more
+			c.writeFailed(s, to)
+			return
 		}
 	}
 	switch {
@@ -25,10 +30,7 @@ func (c *conn) directionDone(s, to *side) {
 		to.finished = true
 		sock.CloseWrite(int(to.fd))
 		// From now on the other direction has to make progress.
-		c.last = c.worker.loop.Now()
-		if limit, _ := c.quietLimit(); limit > 0 {
-			c.worker.loop.Start(&c.timer, limit)
-		}
+		c.expectProgress()
 	}
 }
 

@@ -25,8 +25,14 @@ type front struct {
 	serverName string         // asked for in the ClientHello
 	tls        *l4.TLS        // of a client whose TLS ends here
 	askedTLS   bool           // an SSLRequest was answered, and the backend knows nothing of it
-	shaking    bool           // counted among Stats.HandshakesActive
-	replay     replay
+
+	// While a TLS handshake with the client is under way: its place in the worker's
+	// list. See handshakes.
+	shaking        bool
+	conn           *conn
+	older, younger *front
+
+	replay replay
 }
 
 // step is what a connection in phase greeting waits for.

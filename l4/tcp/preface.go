@@ -32,8 +32,8 @@ func (c *conn) appendPreface(b []byte) []byte {
 				}
 				if out.SSL {
 					h.SSL = &wire.ProxySSL{
-						Version: t.Version, Cipher: t.Cipher, CommonName: t.CommonName,
-						ClientCert: t.Subject != "", Verified: t.Subject != "",
+						Version: t.Version, Cipher: t.Cipher, CommonName: commonName(t),
+						ClientCert: t.Verified, Verified: t.Verified, Resumed: t.Resumed,
 					}
 				}
 			}
@@ -58,10 +58,22 @@ func (c *conn) identify() []byte {
 	return f.uniqueID
 }
 
+// commonName is what a header says of the client's certificate. RFC 5280 allows 64
+// characters; an authority that signs more must not make the header too long for its
+// buffer.
+func commonName(t *l4.TLS) string {
+	if len(t.CommonName) > 255 {
+		return ""
+	}
+	return t.CommonName
+}
+
 // source is the address to connect to a backend from; the zero value leaves it to
-// the kernel. Nobody can appear as what the backend's IP version has no word for.
+// the kernel. Nobody can appear as what the backend's IP version has no word for, or
+// as an address that means another host on every link.
 func (u *Upstream) source(f l4.Flow, backend netip.AddrPort) (source netip.Addr, transparent bool) {
-	if client := f.Client.Addr(); u.Transparent && client.Is4() == backend.Addr().Is4() {
+	client := f.Client.Addr()
+	if u.Transparent && client.Is4() == backend.Addr().Is4() && (client.IsGlobalUnicast() || client.IsLoopback()) {
 		return client, true
 	}
 	return u.Source, false

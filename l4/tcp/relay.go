@@ -124,10 +124,7 @@ func (c *conn) ending(s *side) {
 	}
 	s.hup = true
 	if c.phase == relaying {
-		c.last = c.worker.loop.Now()
-		if limit, _ := c.quietLimit(); limit > 0 {
-			c.worker.loop.Start(&c.timer, limit)
-		}
+		c.expectProgress()
 	}
 }
 
@@ -289,7 +286,7 @@ func (c *conn) received(s *side, n int, errno sock.Errno) bool {
 		}
 	case errno == sock.EAGAIN:
 		s.readable = false
-	case s == &c.backend && c.replays() && c.replayElsewhere():
+	case s == &c.backend && c.replays() && c.diedSilent(s, errno) && c.replayElsewhere(errno):
 		return false
 	case errno != 0:
 		c.reset(s)

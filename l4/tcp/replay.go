@@ -3,6 +3,7 @@ package tcp
 import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/sock"
 )
 
 // A replay is what a client has sent, kept while no backend has said a word: with
@@ -42,17 +43,26 @@ func (c *conn) dropReplay() {
 	}
 }
 
-// replayElsewhere gives up a backend that has ended without a word and asks another
-// one, with all that the client has sent. It reports false if there is none, or no
-// retry left: then the connection goes the way of the backend.
-func (c *conn) replayElsewhere() bool {
+// diedSilent reports whether a backend that has ended without a word has failed. One
+// that ends in order after its client has done so has taken all there was to say, in a
+// protocol without answers; to send that to another one would be to say it twice.
+func (c *conn) diedSilent(s *side, errno sock.Errno) bool {
+	return errno != 0 || s.failed || s.lost || !c.client.ended
+}
+
+// replayElsewhere gives up a backend that has ended without a word, in order if errno
+// is 0, and asks another one, with all that the client has sent. It reports false if
+// there is none, or no retry left: then the connection goes the way of the backend.
+func (c *conn) replayElsewhere(errno sock.Errno) bool {
 	w, b, pool := c.worker, c.lease.Backend(), c.up.Pool
 	if c.phase != relaying || int(c.retries) >= c.route.Spec.Retries ||
 		!pool.Others(func(o *balance.Backend) bool { return o == b || c.wasTried(o) }) || !pool.AllowRetry() {
 		return false
 	}
-	c.lease.Report(false, 0)
-	c.tell(b, false)
+	if errno != 0 || c.client.moved > 0 { // to close on somebody who says nothing is no failure
+		c.lease.Report(false, 0)
+		c.tell(b, false)
+	}
 	c.flushCounts() // to the one that was sent them
 	f := c.needFront()
 	rest := f.rest()[f.replay.again:]

@@ -152,7 +152,7 @@ var modes = []mode{
 // apply sets a route up.
 func (m mode) apply(t *testing.T) func(*tcp.Route) {
 	return func(r *tcp.Route) {
-		r.Spec.FirstBytes = patience
+		r.Spec.FirstBytes, r.Spec.Connect, r.Spec.ConnectTotal = patience, patience, patience // handshakes are slow under the race detector
 		if m.proxyIn {
 			r.Spec.Proxy = tcp.ProxyIn{Accept: wire.AcceptAny, Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 		}

@@ -11,14 +11,11 @@ import (
 // secure starts the TLS handshake with the client, whose first bytes are there: one
 // that says nothing costs no goroutine.
 func (c *conn) secure() {
-	w, f, svc := c.worker, c.front, c.route.service
-	if n := svc.Stats.HandshakesActive.Add(1); c.route.Spec.MaxHandshakes > 0 && n > int64(c.route.Spec.MaxHandshakes) {
-		svc.Stats.HandshakesActive.Add(-1)
-		w.server.notify(svc, noticeHandshakes, "")
+	w, f := c.worker, c.front
+	if !c.beginShaking() {
 		c.finish(l4.RefusedLimit, l4.Proxy)
 		return
 	}
-	f.shaking = true
 	c.phase = securing
 	t := tlsio.Server(int(c.client.fd), c.route.TLS, w.post)
 	c.client.tls = t
@@ -47,14 +44,6 @@ func (c *conn) secured(err error) {
 	c.front.serverName = c.front.tls.ServerName
 	c.client.readable = true // with the last of the handshake the first of the stream may have come
 	c.connect()
-}
-
-// doneShaking takes the connection from the handshakes under way.
-func (c *conn) doneShaking() {
-	if f := c.front; f != nil && f.shaking {
-		f.shaking = false
-		c.route.service.Stats.HandshakesActive.Add(-1)
-	}
 }
 
 // Before its stream begins, a backend may have to be asked for TLS and to prove
@@ -147,7 +136,8 @@ func (c *conn) verify() {
 			return
 		}
 		c.backend.readable = true
-		c.worker.makeRoom() // many may come here in one round
+		w := c.worker
 		c.opened()
+		w.writeOut() // this runs when the round's own has been
 	})
 }

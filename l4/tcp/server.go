@@ -131,7 +131,8 @@ func (s *Server) Kill(o l4.Outcome) {
 // that are still being made go to another backend at once, and those that come
 // later are left alone. It does not wait.
 func (s *Server) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration) {
-	s.each(func(w *worker) { w.closeBackend(b, o, spread) })
+	called := time.Now()
+	s.each(func(w *worker) { w.closeBackend(b, o, spread, called) })
 }
 
 // Flush adds what open connections have moved so far to the byte counters,

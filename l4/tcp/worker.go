@@ -19,6 +19,7 @@ type worker struct {
 	// Owned by the loop.
 	acceptors map[*acceptor]struct{}
 	conns     connList
+	shaking   handshakes
 	free      *conn // zeroed, linked by next
 	buffer    *buffer
 	used      int       // bytes of it that the outbox waits to write

@@ -45,6 +45,7 @@ type Conn struct {
 
 	mu      sync.Mutex // guards the following; contended during a handshake only
 	aborted bool
+	broken  bool      // a write has failed: the kernel tells of a reset once, and then of an end
 	out     *[]byte   // ciphertext that the socket has not taken; nil = none
 	sent    int       // of it
 	shaking bool      // a handshake is under way
@@ -230,6 +231,7 @@ func (c *Conn) Flush() (n int, errno sock.Errno) {
 	c.sent += n
 	switch {
 	case errno != 0:
+		c.broken = c.broken || errno != sock.EAGAIN
 		return n, errno
 	case c.sent < len(*c.out):
 		return n, sock.EAGAIN

@@ -54,6 +54,9 @@ func (c *Conn) readSocket(b []byte) (int, error) {
 	case errno != 0:
 		c.failed = errno
 		return 0, errno
+	case n == 0 && c.broken:
+		c.failed = sock.ECONNRESET
+		return 0, c.failed
 	case n == 0:
 		c.ended = true
 		return 0, io.EOF

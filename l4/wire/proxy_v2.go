@@ -31,7 +31,8 @@ type ProxySSL struct {
 	Version    string // "TLSv1.3"; receivers may insist on it
 	Cipher     string // "TLS_AES_128_GCM_SHA256"
 	CommonName string // of the client's certificate
-	ClientCert bool   // the client presented one on this connection
+	ClientCert bool   // the client has presented one, in this session
+	Resumed    bool   // but not on this connection, which resumes the session
 	Verified   bool   // and it was found good
 }
 
@@ -107,7 +108,10 @@ func (h *ProxyV2) appendTLVs(b []byte, end int) []byte {
 func (s *ProxySSL) append(b []byte, end int) []byte {
 	client, verify := byte(sslClient), uint32(1)
 	if s.ClientCert {
-		client |= sslCertConn | sslCertSess
+		client |= sslCertSess
+		if !s.Resumed {
+			client |= sslCertConn
+		}
 		if s.Verified {
 			verify = 0
 		}
