@@ -1,0 +1,154 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/poise-lb/poise/internal/loadgen"
+)
+
+// Handshakes that are begun and not ended are bounded, in number and in time.
+func TestTLSHalfOpen(t *testing.T) {
+	t.Parallel()
+	const most, clients = 10, 40
+	ca := newAuthority(t)
+	db := backend(t, "db1", loadgen.Behaviour{})
+	listen := addr(t)
+	yaml := func(limit time.Duration) string {
+		// One loop: each has its own oldest.
+		return "runtime: {workers: 1}\n" + webConfig(listen, ca.issue(t, "db.test").ends(fmt.Sprintf("max_handshakes: %d", most))+fmt.Sprintf(", timeouts: {first_bytes: %s}", limit),
+			"check: {type: none}", member("db1", db.Addr()))
+	}
+	p := start(t, yaml(time.Hour))
+	good := func() error {
+		c, err := dialTLS(t, listen, ca.asks("db.test"))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = newClient(c).Ask()
+		return err
+	}
+	if err := good(); err != nil {
+		t.Fatal(err)
+	}
+	hello := clientHello(t, ca.asks("db.test"))
+	active := func() float64 { return p.Metrics(t)[`poise_tls_handshakes_active{service="web"}`] }
+
+	// Who has said nothing yet is not in a handshake, and takes nobody's place.
+	for range clients {
+		connect(t, listen)
+	}
+	eventually(t, "the silent ones to be there", func() bool { return p.Status(t).Connections == clients })
+	if n := active(); n != 0 {
+		t.Errorf("%v handshakes under way", n)
+	}
+	var held []net.Conn
+	begin := func(n int) {
+		t.Helper()
+		c := connect(t, listen)
+		if _, err := c.Write(hello[:n]); err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+	}
+	for i := range most { // of every other one the server's turn is over as well
+		begin(len(hello) / (1 + i%2))
+	}
+	eventually(t, "all handshakes to be under way", func() bool { return active() == most })
+	for range clients {
+		begin(len(hello) / 2)
+		if n := active(); n > most+1 { // the newest is counted before the oldest goes
+			t.Errorf("%v handshakes under way", n)
+		}
+	}
+	// The oldest have given way, and so it is with somebody who goes on.
+	p.outcomes(t, "refused_limit", clients)
+	if n := active(); n != most {
+		t.Errorf("%v handshakes under way", n)
+	}
+	if err := good(); err != nil {
+		t.Error(err)
+	}
+	p.outcomes(t, "refused_limit", clients+1)
+	for _, c := range held[:clients+1] {
+		if r := readToEnd(c); isTimeout(r.err) {
+			t.Error(r.err)
+		}
+	}
+	eventually(t, "the last to be under way", func() bool { return active() == most-1 })
+	for _, c := range held {
+		c.Close()
+	}
+	eventually(t, "all to have gone", func() bool { return active() == 0 && p.Status(t).Connections == clients })
+
+	// Those that only wait are ended by time.
+	p.MustReload(t, yaml(time.Second))
+	began := time.Now()
+	held = nil
+	for i := range most {
+		begin(len(hello) - i)
+	}
+	for _, c := range held {
+		if r := readToEnd(c); isTimeout(r.err) {
+			t.Error(r.err)
+		}
+	}
+	if took := time.Since(began); took < 800*time.Millisecond {
+		t.Errorf("it took %v", took)
+	}
+	p.outcomes(t, "first_bytes_timeout", most)
+	eventually(t, "room for another one", func() bool { return good() == nil })
+	if n := active(); n != 0 {
+		t.Errorf("%v handshakes under way", n)
+	}
+}
+
+// A client that sends the end together with all it has to say, and one that resets
+// while its TLS begins: what came is carried, and nothing is left.
+func TestTLSAbruptClients(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	address, visits := visitors(t, false)
+	listen := addr(t)
+	p := start(t, webConfig(listen, ca.issue(t, "db.test").ends(), "check: {type: none}", member("db1", address)))
+	const rounds = 50
+	hello := clientHello(t, ca.asks("db.test"))
+	for range rounds {
+		c := connect(t, listen)
+		s := tls.Client(c, ca.asks("db.test"))
+		if _, err := io.WriteString(s, "text"); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.CloseWrite()
+		_ = c.CloseWrite()
+		if v := next(t, visits); v.data != "text" || v.err != nil {
+			t.Errorf("%q, %v", v.data, v.err)
+		}
+		if r := readToEnd(s); r.got != "ok" || r.err != nil {
+			t.Errorf("%q, %v", r.got, r.err)
+		}
+		c.Close()
+
+		for _, b := range [][]byte{nil, hello[:1], hello[:len(hello)/2], hello} {
+			c := connect(t, listen)
+			_, _ = c.Write(b)
+			reset(c)
+		}
+	}
+	eventually(t, "all to have ended", func() bool { return p.Metrics(t).Sum("poise_sessions_total") == 5*rounds })
+	m := p.Metrics(t)
+	if n := m[`poise_tls_handshakes_active{service="web"}`]; n != 0 {
+		t.Errorf("%v handshakes under way", n)
+	}
+	if n := m[`poise_sessions_total{outcome="ok",service="web"}`]; n != rounds {
+		t.Errorf("%v have ended in order", n)
+	}
+	eventually(t, "the sockets to be gone", func() bool { return len(sockets(t, listen, address)) == 0 })
+	// A goroutine a handshake, and none is left.
+	eventually(t, "goroutines to be few", func() bool { return p.Metrics(t)["go_goroutines"] < 60 })
+}
