@@ -23,11 +23,14 @@ tests=(
 	'setsid              util-linux         a test of exec checks that escape their group'
 	'systemd-analyze     systemd            checks of the unit file'
 	'knotd               knot               tests against a real DNS server'
+	'kdig                knot-dnsutils      tests against a real DNS server'
 	'dnsperf             dnsperf            tests against a real DNS server'
 	'mosquitto           mosquitto          tests against a real MQTT broker'
 	'mosquitto_pub       mosquitto-clients  tests against a real MQTT broker'
 	'smtpd               opensmtpd          tests against a real mail server'
 	'rsyslogd            rsyslog            tests against a real syslog server'
+	'logger              bsdutils           tests against a real syslog server'
+	'setpriv             util-linux         a test of what source: client may not do'
 	'openssl             openssl            tests against another TLS'
 )
 bench=(

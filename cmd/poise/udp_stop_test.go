@@ -1,0 +1,168 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// An operator takes a backend out: open sessions finish what they are doing, clients
+// that come get another one.
+func TestUDPDrain(t *testing.T) {
+	t.Parallel()
+	listen := udpAddr(t)
+	p := start(t, jsonLog+udpConfig(listen, "idle: 500ms", "balance: first, check: {type: none}",
+		member("a", startTeller(t, "a")), member("b", startTeller(t, "b"))))
+	c := dialUDP(t, listen)
+	_, session := c.MustAsk(t)
+	c.MustAsk(t)
+	// Time is short: what happens between two datagrams of c must take less than idle.
+	kept := false
+	if said := p.operate(t, "drain", "web/a"); !strings.Contains(said, "gets no new") {
+		t.Error(said)
+	}
+	for range 5 {
+		name, from := c.MustAsk(t)
+		kept = kept || name == "a" && from == session
+		if name == "b" {
+			break // the machine was slow
+		}
+	}
+	if !kept {
+		t.Log("the session was idle for too long to show anything")
+	}
+	if name, _ := dialUDP(t, listen).MustAsk(t); name != "b" {
+		t.Errorf("a new client is served by %s", name)
+	}
+	if said := p.operate(t, "drain", "web/a", "--wait"); said != "web/a is drained: no connection is open" {
+		t.Error(said)
+	}
+	if name, _ := c.MustAsk(t); name != "b" {
+		t.Errorf("afterwards it is served by %s", name)
+	}
+	p.operate(t, "ready", "web/a")
+	if name, _ := dialUDP(t, listen).MustAsk(t); name != "a" {
+		t.Errorf("afterwards a new client is served by %s", name)
+	}
+
+	// Maintenance ends sessions; their clients go on with another backend.
+	held := dialUDP(t, listen)
+	held.MustAsk(t)
+	p.operate(t, "maint", "web/a")
+	if name, _ := held.MustAsk(t); name != "b" {
+		t.Errorf("in maintenance %s answers", name)
+	}
+	eventually(t, "a line that says why", func() bool { return strings.Contains(p.Stdout(), `"outcome":"drained"`) })
+	// The last one too: nobody answers, and the datagrams are counted.
+	if _, stderr, code := cli(t, "maint", "web/b", "--socket", p.socket()); code != 0 || !strings.Contains(stderr, "no backend left") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	held.Refused(t, p, "no_backend")
+}
+
+// On the way out sessions go on for as long as drain lets them, and new clients get
+// nothing.
+func TestUDPStop(t *testing.T) {
+	t.Parallel()
+	listen := udpAddr(t)
+	const drain = 2 * time.Second
+	p := start(t, "runtime: {drain: "+drain.String()+"}\n"+jsonLog+udpConfig(listen, "idle: 1h", "check: {type: none}", member("a", startTeller(t, "a"))))
+	c, late := dialUDP(t, listen), dialUDP(t, listen)
+	_, session := c.MustAsk(t)
+	p.Signal(syscall.SIGTERM)
+	began := time.Now()
+	eventually(t, "it to drain", func() bool { return strings.Contains(p.Stderr(), "msg=draining connections=1") })
+	served := 0
+	for ; ; served++ {
+		_, from, err := c.askFor(500 * time.Millisecond)
+		if err != nil {
+			break // it is over
+		}
+		if from != session {
+			t.Errorf("the session was %s and is %s", session, from)
+		}
+		if served == 0 {
+			if _, _, err := late.askFor(50 * time.Millisecond); err == nil {
+				t.Error("a new client gets an answer")
+			}
+			if s := p.Status(t); s.State != "stopping" || s.Connections != 1 || p.readyz() != http.StatusServiceUnavailable {
+				t.Errorf("%s, %d sessions", s.State, s.Connections)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if after := time.Since(began); served == 0 || after < drain/2 {
+		t.Errorf("%d answers, the last after %v", served, after)
+	}
+	if code := p.Wait(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if e := p.EndOf(t, c); e.Outcome != "drained" || e.DatagramsIn != e.DatagramsOut || e.DatagramsOut != served+1 {
+		t.Errorf("%d answers: %+v", served, e)
+	}
+	if n := len(p.Ended(t)); n != 1 {
+		t.Errorf("%d lines in the access log", n)
+	}
+}
+
+// Without a session nobody waits, and with a second signal neither.
+func TestUDPStopNow(t *testing.T) {
+	t.Parallel()
+	listen := udpAddr(t)
+	yaml := "runtime: {drain: 1h}\n" + udpConfig(listen, "idle: 1h", "check: {type: none}", member("a", startTeller(t, "a")))
+	p := start(t, yaml)
+	p.Stop(t)
+	p = start(t, yaml)
+	dialUDP(t, listen).MustAsk(t)
+	p.Signal(syscall.SIGTERM)
+	eventually(t, "it to drain", func() bool { return strings.Contains(p.Stderr(), "msg=draining connections=1") })
+	p.Stop(t)
+	if !strings.Contains(p.Stdout(), "/killed ") {
+		t.Errorf("%q", p.Stdout())
+	}
+}
+
+// Sessions are closed where a policy or the operator says so, without a datagram of
+// their clients.
+func TestUDPCloses(t *testing.T) {
+	t.Parallel()
+	listen, addrA := udpAddr(t), udpAddr(t)
+	stop := answerUDP(t, listenUDP(t, nil, addrA), teller("a"))
+	b := member("b", startTeller(t, "b"))
+	p := start(t, jsonLog+udpConfig(listen, "idle: 1h", "balance: first, on_down: close, on_remove: close, passive: {failures: 0}, "+
+		"check: {type: udp, interval: 100ms, fast_interval: 100ms, down_interval: 100ms, rise: 1, fall: 2, udp: {send: ping, expect: ping}}", member("a", addrA), b))
+	hold := func(name string) *udpClient {
+		t.Helper()
+		c := dialUDP(t, listen)
+		if got, _ := c.MustAsk(t); got != name {
+			t.Errorf("%s answers, not %s", got, name)
+		}
+		return c
+	}
+	c := hold("a")
+	if said := p.operate(t, "drain", "web/a", "--wait", "--deadline", "100ms", "--close"); said != "web/a is drained: 1 connections were closed after 100ms" {
+		t.Error(said)
+	}
+	if e := p.EndOf(t, c); e.Outcome != "drained" || e.DatagramsIn != 1 || e.DatagramsOut != 1 {
+		t.Errorf("%+v", e)
+	}
+	p.operate(t, "ready", "web/a")
+	c = hold("a")
+	stop()
+	if e := p.EndOf(t, c); e.Outcome != "backend_down" || e.Backend != "a" {
+		t.Errorf("%+v", e)
+	}
+	if name, _ := c.MustAsk(t); name != "b" {
+		t.Errorf("afterwards %s answers", name)
+	}
+	c = hold("b")
+	p.MustReload(t, jsonLog+udpConfig(listen, "idle: 1h", "on_remove: close, check: {type: none}", member("c", startTeller(t, "c"))))
+	if e := p.EndOf(t, c); e.Backend != "b" || e.Outcome == "ok" {
+		t.Errorf("%+v", e)
+	}
+	if name, _ := c.MustAsk(t); name != "c" {
+		t.Errorf("afterwards %s answers", name)
+	}
+}
