@@ -32,6 +32,7 @@ tests=(
 	'logger              bsdutils           tests against a real syslog server'
 	'setpriv             util-linux         a test of what source: client may not do'
 	'openssl             openssl            tests against another TLS'
+	'haproxy             haproxy            a test of PROXY headers against HAProxy'
 )
 bench=(
 	'haproxy             haproxy            the comparison with HAProxy'
