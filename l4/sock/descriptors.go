@@ -7,9 +7,10 @@ import "sync/atomic"
 // can get. The zero value is ready once Measure has been called. All methods are
 // safe for concurrent use.
 type Descriptors struct {
-	used  atomic.Int64 // by the data path
-	base  atomic.Int64 // by everything else
-	limit atomic.Int64 // for used
+	used   atomic.Int64 // by the data path
+	shared atomic.Int64 // of these, what TakeShare has taken
+	base   atomic.Int64 // by everything else
+	limit  atomic.Int64 // for used
 }
 
 // What is kept back: enough for a scrape, the CLI and a handful of probes, and a
@@ -20,8 +21,15 @@ const (
 )
 
 // Measure takes stock of what is in use apart from what was taken.
-func (d *Descriptors) Measure() {
-	d.base.Store(max(int64(OpenDescriptors())-d.used.Load(), 0))
+func (d *Descriptors) Measure() { d.measure(OpenDescriptors) }
+
+func (d *Descriptors) measure(count func() int) {
+	// What is taken or given back while they are counted may have been counted or
+	// not. To take it for ours errs to the side of the base that is soon right again;
+	// to take it for the base's would keep it from clients until the next time.
+	before := d.used.Load()
+	open := int64(count())
+	d.base.Store(max(open-max(before, d.used.Load()), 0))
 	d.Refresh()
 }
 
@@ -43,3 +51,19 @@ func (d *Descriptors) Take(n int64) bool {
 
 // Give takes n descriptors back.
 func (d *Descriptors) Give(n int64) { d.used.Add(-n) }
+
+// TakeShare is Take for those who may have half of the budget, all together: what
+// strangers use up without a handshake must leave something for everybody else.
+func (d *Descriptors) TakeShare(n int64) bool {
+	if d.shared.Add(n) <= d.limit.Load()/2 && d.Take(n) {
+		return true
+	}
+	d.shared.Add(-n)
+	return false
+}
+
+// GiveShare takes back what TakeShare has given.
+func (d *Descriptors) GiveShare(n int64) {
+	d.shared.Add(-n)
+	d.Give(n)
+}

@@ -74,9 +74,11 @@ func (o UDPOptions) set(fd, family int) Errno {
 	}
 	if o.LocalAddr {
 		if family == unix.AF_INET6 {
-			// It tells of IPv4 datagrams too, with a mapped address.
 			options = append(options, option{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1})
-		} else {
+		}
+		if family == unix.AF_INET || !o.V6Only {
+			// An IPv6 socket tells of IPv4 datagrams too, but of a broadcast only
+			// where it was sent to, which nothing can be sent from.
 			options = append(options, option{unix.IPPROTO_IP, unix.IP_PKTINFO, 1})
 		}
 	}

@@ -52,9 +52,9 @@ func (l Local) Addr() netip.Addr {
 	return netip.AddrFrom16(l.addr).Unmap()
 }
 
-// controlSize has room for both things a datagram may tell besides its payload:
-// where it came to, and the size of the datagrams in a train.
-const controlSize = 10 * 8
+// controlSize has room for what a datagram may tell besides its payload: where it
+// came to, in the words of IPv6 and of IPv4, and the size of the datagrams in a train.
+const controlSize = 12 * 8
 
 // A control is ancillary data, aligned as the kernel wants it (cmsg(3)).
 type control [controlSize / 8]uint64
@@ -76,12 +76,19 @@ func parseControl(b []byte) (local Local, segment int) {
 			segment = max(int(int32(binary.NativeEndian.Uint32(data))), 0)
 		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
 			// struct in_pktinfo: interface, local address, header's destination.
-			// The last two differ for broadcasts, which nobody can reply from.
+			// The last two differ for broadcasts, which nobody can reply from. A
+			// dual-stack socket tells both this and, before it, the mapped one
+			// below, which is the header's.
 			local = Local{addr: netip.AddrFrom4([4]byte(data[4:8])).As16()}
 		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
-			local = Local{addr: [16]byte(data[:16])}
-			if netip.AddrFrom16(local.addr).IsLinkLocalUnicast() {
-				local.index = binary.NativeEndian.Uint32(data[16:])
+			switch a := netip.AddrFrom16([16]byte(data[:16])); {
+			case a.IsMulticast():
+				// Nobody can reply from a group's address: let the system choose.
+				local = Local{}
+			case a.IsLinkLocalUnicast():
+				local = Local{addr: a.As16(), index: binary.NativeEndian.Uint32(data[16:])}
+			default:
+				local = Local{addr: a.As16()}
 			}
 		}
 		b = b[min(unix.CmsgSpace(len(data)), len(b)):]

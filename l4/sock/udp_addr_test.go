@@ -62,6 +62,20 @@ func TestParseControl(t *testing.T) {
 	}
 }
 
+// Nothing can be sent from a group's address; of a broadcast on a socket of both
+// families the kernel tells twice where it came to, and the second can be.
+func TestControlOfManyReceivers(t *testing.T) {
+	group := Local{addr: netip.MustParseAddr("ff02::1").As16(), index: 3}
+	if got, _ := parseControl(appendLocal(make([]byte, 0, controlSize), unix.AF_INET6, group)); got != (Local{}) {
+		t.Errorf("from %v", got)
+	}
+	all, ours := Local{addr: netip.MustParseAddr("::ffff:192.0.2.255").As16()}, Local{addr: netip.MustParseAddr("::ffff:192.0.2.1").As16()}
+	b := appendLocal(append(make([]byte, 0, controlSize), groControl(9)...), unix.AF_INET6, all)
+	if got, segment := parseControl(appendLocal(b, unix.AF_INET, ours)); got != ours || segment != 9 {
+		t.Errorf("from %v, segment %d", got, segment)
+	}
+}
+
 func FuzzParseControl(f *testing.F) {
 	f.Add(groControl(1200))
 	f.Add(appendLocal(make([]byte, 0, controlSize), unix.AF_INET6, Local{addr: [16]byte{1}, index: 1}))

@@ -177,9 +177,10 @@ func (o *Outbox) Drop() {
 	}
 }
 
-// Split sends the datagrams of the message that failed one by one, and returns how
-// many, and how many bytes, the kernel did not take. The message is done with then.
-func (o *Outbox) Split(fd int) (lost, bytes int) {
+// Split sends the datagrams of the message that failed one by one, and tells of each
+// that the kernel did not take, why and of how many bytes. The message is done with
+// then.
+func (o *Outbox) Split(fd int, lost func(why Errno, bytes int)) {
 	m, h := &o.messages[o.next], &o.headers[o.next].header
 	var own control
 	one := *h
@@ -195,15 +196,13 @@ func (o *Outbox) Split(fd int) (lost, bytes int) {
 			n := min(m.segment, len(whole))
 			v.Base = &whole[0]
 			v.SetLen(n)
-			if sendOne(fd, &one) != 0 {
-				lost++
-				bytes += n
+			if err := sendOne(fd, &one); err != 0 {
+				lost(err, n)
 			}
 			whole = whole[n:]
 		}
 	}
 	o.Drop()
-	return lost, bytes
 }
 
 // sendOne sends a message, a second time if it fails at first: the error may be

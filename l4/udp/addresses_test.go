@@ -58,6 +58,27 @@ func TestRepliesComeFromTheAddressAsked(t *testing.T) {
 	}
 }
 
+// What is sent to all is answered from an address of this host.
+func TestBroadcast(t *testing.T) {
+	for _, listen := range []string{"0.0.0.0", "::"} {
+		p := start(t, specs(echo(t, "a")), on(t, listen, false))
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(patience))
+		all := netip.AddrPortFrom(netip.MustParseAddr("127.255.255.255"), p.addr.Port())
+		if _, err := c.WriteToUDPAddrPort([]byte("anybody?"), all); err != nil {
+			t.Fatal(err)
+		}
+		n, from, err := c.ReadFromUDPAddrPort(make([]byte, 100))
+		if err != nil || n != 8 || from.Addr() == all.Addr() || from.Port() != p.addr.Port() {
+			t.Errorf("%s: %d bytes from %v: %v", listen, n, from, err)
+		}
+	}
+}
+
 // The other half of O-22: one socket that asks two addresses in turn has a session at
 // each, and tells the replies apart by where they come from.
 func TestOneSocketAsksTwoAddresses(t *testing.T) {

@@ -123,20 +123,16 @@ func (m *mailer) send(fd int) (refused bool) {
 		n, bytes := m.outbox.Failed()
 		switch {
 		case errno == sock.EAGAIN:
-			owner.lose(DropBufferFull, n, bytes)
+			owner.lose(dropReason(errno), n, bytes)
 			m.outbox.Drop()
 		case n > 1 && (errno == sock.EINVAL || errno == sock.EMSGSIZE || errno == sock.EIO):
 			owner.singly = true
-			lost, bytes := m.outbox.Split(fd)
-			owner.lose(DropSendFailed, lost, bytes)
+			m.outbox.Split(fd, func(why sock.Errno, bytes int) { owner.lose(dropReason(why), 1, bytes) })
 		case tried != i: // this may be the error of an earlier datagram, told now
 			tried = i
 			refused = refused || errno == sock.ECONNREFUSED
-		case errno == sock.EMSGSIZE:
-			owner.lose(DropTooLarge, n, bytes)
-			m.outbox.Drop()
 		default:
-			owner.lose(DropSendFailed, n, bytes)
+			owner.lose(dropReason(errno), n, bytes)
 			m.outbox.Drop()
 		}
 	}

@@ -137,6 +137,31 @@ func TestMailerBufferFull(t *testing.T) {
 	}
 }
 
+// The same of a train that has to go one by one, as this kind of socket has it with one
+// that is larger than its buffer.
+func TestMailerBufferFullOfATrain(t *testing.T) {
+	both, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close(both[0])
+	defer sock.Close(both[1])
+	if err := syscall.SetsockoptInt(both[0], syscall.SOL_SOCKET, syscall.SO_SNDBUF, 8192); err != nil {
+		t.Fatal(err)
+	}
+	m := newMailer(8)
+	owner := &traffic{service: &Service{}}
+	var to sock.Destination
+	const n = 60
+	owner.add(n, n*1000)
+	m.post(both[0], owner, &to, nil, make([]byte, n*1000), 1000)
+	m.send(both[0])
+	full := owner.service.Stats.Dropped[DropBufferFull].Load()
+	if !owner.singly || full == 0 || owner.datagrams == 0 || full+owner.datagrams != n || owner.bytes != owner.datagrams*1000 {
+		t.Errorf("%d dropped, %d sent of %d, %d bytes", full, owner.datagrams, n, owner.bytes)
+	}
+}
+
 func TestChains(t *testing.T) {
 	tr := newTray(5, false)
 	var a, b chain

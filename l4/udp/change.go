@@ -16,6 +16,7 @@ import (
 // change can be prepared.
 type Change struct {
 	server  *Server
+	ports   map[netip.Addr]*ports
 	routes  map[l4.Listen]Route
 	specs   []Route
 	opened  []*listener // bound, not served yet
@@ -28,7 +29,7 @@ type Change struct {
 // comes to a new address from now on waits for Commit.
 func (s *Server) Prepare(routes []Route) (*Change, error) {
 	s.changing.Lock()
-	c := &Change{server: s, routes: map[l4.Listen]Route{}, specs: routes}
+	c := &Change{server: s, ports: s.portsOf(routes), routes: map[l4.Listen]Route{}, specs: routes}
 	var errs []error
 	for _, r := range routes {
 		for _, l := range r.Spec.Listen {
@@ -121,6 +122,10 @@ func bindError(l l4.Listen, spec Spec, err error) error {
 	switch {
 	case errors.Is(err, sock.EADDRINUSE):
 		remedy = "; another process listens there (ss -lunp shows which)"
+		if first, last := sock.LocalPorts(); l.Addr.Port() >= first && l.Addr.Port() <= last {
+			remedy += ", or a socket that was given a free port has it, one of Poise's own sessions perhaps: " +
+				"reserve the port (net.ipv4.ip_local_reserved_ports)"
+		}
 	case errors.Is(err, sock.EADDRNOTAVAIL):
 		remedy = "; this host does not have the address: add it, or set freebind: true"
 	case errors.Is(err, sock.EACCES), errors.Is(err, sock.EPERM):
@@ -181,7 +186,7 @@ func (c *Change) Commit() {
 	}
 	for key, r := range c.routes {
 		l := s.listeners[key]
-		l.route.Store(&route{Route: r, service: services[r.Spec.Name]})
+		l.route.Store(&route{Route: r, service: services[r.Spec.Name], ports: c.ports[r.Source]})
 		l.retired.Store(false)
 	}
 	s.mu.Unlock()

@@ -38,7 +38,7 @@ func (w *worker) closeBackend(b *balance.Backend, o l4.Outcome, spread time.Dura
 func (k *closer) Expired(*loop.Timer) {
 	w := k.worker
 	n := 0
-	for s := w.sessions.first; s != nil; s = s.next {
+	for s := w.sessions.first; s != nil; s = s.links[every].next {
 		if k.matches(s) {
 			n++
 		}
@@ -53,10 +53,9 @@ func (k *closer) Expired(*loop.Timer) {
 		// With fewer sessions than steps the last ones wait.
 		w.loop.Start(&k.timer, min(max(k.pace, left/time.Duration(n)), left))
 	}
-	for s := w.sessions.first; s != nil && due > 0; s = s.next {
+	for s := w.sessions.first; s != nil && due > 0; s = s.links[every].next {
 		if k.matches(s) {
-			s.leave(k.outcome)
-			s.dismiss()
+			s.retire(k.outcome)
 			due--
 		}
 	}

@@ -45,7 +45,7 @@ func (s *Server) Conns(limit int, pool, backend string) []Conn {
 // oldest describes the worker's part of Server.Conns.
 func (w *worker) oldest(limit int, pool, backend string) (list []Conn) {
 	now := w.loop.Now()
-	for s := w.sessions.last; s != nil && len(list) < limit; s = s.prev {
+	for s := w.sessions.last; s != nil && len(list) < limit; s = s.links[every].prev {
 		c := Conn{
 			Service: s.route.service.Name, Pool: s.route.Pool.Name(), Backend: s.lease.Backend().Name(),
 			Flow: s.flow, State: phaseNames[s.phase], Age: now - s.start, Idle: now - s.last,

@@ -41,7 +41,7 @@ func (s *session) welcome() bool {
 // backend, and returns another one in its place; nil if none can be made.
 func (s *session) replace(route *route) *session {
 	r, client, flow, admitted := s.receiver, s.client, s.flow, s.admitted
-	s.leave(l4.BackendDown)
+	s.leave(l4.BackendDown, l4.Proxy)
 	if s.route.service != route.service {
 		s.dismiss()
 		return r.newSession(client, route)
@@ -51,11 +51,21 @@ func (s *session) replace(route *route) *session {
 	return r.start(client, flow, route, admitted)
 }
 
-// leave ends the session but for late replies. Its client is still counted.
-func (s *session) leave(o l4.Outcome) {
-	s.phase, s.outcome, s.by = leaving, o, l4.Proxy
+// leave ends the session but for late replies. Its client is still counted, and so is
+// the session by its backend, which has not done with it.
+func (s *session) leave(o l4.Outcome, by l4.Side) {
+	w := s.worker
+	s.confirm()
+	s.phase, s.outcome, s.by, s.left = leaving, o, by, w.loop.Now()
+	w.leaving.push(s)
 	delete(s.receiver.sessions, s.client)
-	s.worker.loop.Start(&s.timer, min(lateReplies, s.route.Spec.Idle))
+	w.loop.Start(&s.timer, lateReplies)
+}
+
+// retire has an open session leave, and its client counted no more.
+func (s *session) retire(o l4.Outcome) {
+	s.leave(o, l4.Proxy)
+	s.dismiss()
 }
 
 // dismiss has the client counted no more.
@@ -73,7 +83,7 @@ func (s *session) isDone() bool {
 // finishIfDone ends the session if its client has sent nothing more meanwhile.
 func (s *session) finishIfDone() {
 	s.waits = false
-	if s.phase == open && s.route.Spec.Replies > 0 && s.isDone() {
+	if s.phase != closed && s.route.Spec.Replies > 0 && s.isDone() {
 		s.end(l4.OK, l4.Backend)
 	}
 }
@@ -91,7 +101,11 @@ func (s *session) Expired(*loop.Timer) {
 		return
 	}
 	if s.firstByte != l4.Unreached {
-		s.end(l4.OK, l4.Proxy)
+		if s.asks || s.route.Spec.Replies > 0 && !s.isDone() {
+			s.retire(l4.OK)
+		} else {
+			s.end(l4.OK, l4.Proxy)
+		}
 		return
 	}
 	if s.told == untold {
@@ -99,7 +113,7 @@ func (s *session) Expired(*loop.Timer) {
 		// One that hangs looks the same: for that there are active checks.
 		s.tell(answers)
 	}
-	s.end(l4.Idle, l4.Proxy)
+	s.retire(l4.Idle)
 }
 
 // end closes the session's socket, accounts for it and reports it. No datagram of it
@@ -110,17 +124,21 @@ func (s *session) end(o l4.Outcome, by l4.Side) {
 	case closed:
 		return
 	case open:
+		s.confirm()
+		s.left = w.loop.Now()
 		delete(s.receiver.sessions, s.client)
 		s.dismiss()
 	case leaving:
 		o, by = s.outcome, s.by
+		w.leaving.remove(s)
 	}
 	s.phase = closed
 	w.loop.StopTimer(&s.timer)
 	s.flushCounts()
 	w.loop.Remove(int(s.fd))
 	sock.Close(int(s.fd))
-	w.server.descriptors.Give(1)
+	w.server.descriptors.GiveShare(1)
+	s.givePort()
 	s.report(o, by)
 	s.lease.Release()
 	l := s.receiver.listener
@@ -161,7 +179,7 @@ func count(in, out *traffic, b *balance.Backend) {
 // that the session is among those it counts.
 func (s *session) report(o l4.Outcome, by l4.Side) {
 	w, svc, b := s.worker, s.route.service, s.lease.Backend()
-	total := w.loop.Now() - s.start
+	total := s.left - s.start
 	svc.Stats.Outcomes[o].Add(1)
 	svc.Stats.Duration.Observe(total)
 	if w.server.hooks.Ended == nil {
@@ -170,7 +188,7 @@ func (s *session) report(o l4.Outcome, by l4.Side) {
 	w.session = l4.Session{
 		Service: svc.Name, Pool: s.route.Pool.Name(), Backend: b.Name(),
 		Flow:      s.flow,
-		Start:     time.Now().Add(-total),
+		Start:     time.Now().Add(s.start - w.loop.Now()),
 		FirstByte: s.firstByte, Total: total,
 		BytesIn: s.in.bytes, BytesOut: s.out.bytes, DatagramsIn: s.in.datagrams, DatagramsOut: s.out.datagrams,
 		Outcome: o, By: by, Strategy: s.lease.Strategy(),

@@ -3,7 +3,6 @@ package udp
 import (
 	"net/netip"
 	"sync/atomic"
-	"time"
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/loop"
@@ -34,9 +33,11 @@ type receiver struct {
 	listener *listener
 	fd       int // -1 when closed
 	sessions map[sock.Destination]*session
-	replies  chain  // to be sent at the end of the round
-	lost     uint32 // see Service.overflow
-	timer    loop.Timer
+	// unconfirmed are those that have got one datagram and sent no reply.
+	unconfirmed sessionList
+	replies     chain  // to be sent at the end of the round
+	lost        uint32 // see Service.overflow
+	timer       loop.Timer
 }
 
 // receiveTurns is how many batches a socket may fill before others get a turn.
@@ -44,6 +45,7 @@ const receiveTurns = 4
 
 func newReceiver(w *worker, l *listener, fd int) *receiver {
 	r := &receiver{worker: w, listener: l, fd: fd, sessions: map[sock.Destination]*session{}}
+	r.unconfirmed.kind = special
 	r.timer.Owner = r
 	return r
 }
@@ -58,6 +60,7 @@ func (r *receiver) begin() {
 		r.fd = -1
 		return
 	}
+	w.equip()
 	w.receivers[r] = struct{}{}
 	if errno := w.loop.AddDatagrams(r.fd, r); errno != 0 {
 		w.server.notify(r.listener.route.Load().service, noticeReceive, errno.Error())
@@ -176,8 +179,3 @@ func (r *receiver) close() {
 }
 
 func (r *receiver) flushCounts() { r.listener.route.Load().service.overflow(r.fd, &r.lost) }
-
-// lateReplies is how long the socket of a session that ends before its time stays
-// open: the replies that are under way still reach the client, and no other client's
-// session can get the port they come to.
-const lateReplies = 2 * time.Second

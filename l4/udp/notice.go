@@ -35,8 +35,8 @@ var noticeTexts = [numNoticeKinds]string{
 	"datagram dropped: every eligible backend is at max_connections",
 	"datagram dropped: service is at max_sessions",
 	"datagram dropped: no way to any backend",
-	"datagram dropped: no free local port towards the backend",
-	"datagram dropped: out of file descriptors or socket memory",
+	"datagram dropped: no free local port towards the backend (sessions may have three quarters of them)",
+	"datagram dropped: out of file descriptors (sessions may have half of them) or socket memory",
 	"receiving failed",
 }
 

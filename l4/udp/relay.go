@@ -16,7 +16,10 @@ func (s *session) takes(i int) {
 	n := datagrams(size, w.requests.segments[i])
 	s.in.add(n, size)
 	s.queued += n
-	s.last = w.loop.Now()
+	s.last, s.asks = w.loop.Now(), true
+	if s.in.datagrams > 1 {
+		s.confirm()
+	}
 }
 
 // prepareForBursts gives the session's socket what a short exchange does not need and
@@ -53,14 +56,8 @@ func (s *session) sendOne(payload []byte) (refused bool) {
 		refused = errno == sock.ECONNREFUSED
 		_, errno = sock.Write(int(s.fd), payload)
 	}
-	switch errno {
-	case 0:
-	case sock.EAGAIN:
-		s.in.lose(DropBufferFull, 1, len(payload))
-	case sock.EMSGSIZE:
-		s.in.lose(DropTooLarge, 1, len(payload))
-	default:
-		s.in.lose(DropSendFailed, 1, len(payload))
+	if errno != 0 {
+		s.in.lose(dropReason(errno), 1, len(payload))
 	}
 	return refused
 }
@@ -76,9 +73,13 @@ chain:
 			if segment > 0 {
 				n = min(n, segment)
 			}
+			sent := s.in.datagrams
 			refused = w.mailer.post(fd, &s.in, &to, s.header, payload[:n], 0) || refused
 			if s.route.SendProxy == ProxyFirst {
-				s.header = s.header[:0]
+				// It goes alone: if it is lost here, the next one is the first.
+				if refused = w.mailer.send(fd) || refused; s.in.datagrams == sent {
+					s.header = s.header[:0]
+				}
 			}
 			if payload = payload[n:]; len(payload) == 0 {
 				continue chain
@@ -140,7 +141,8 @@ func (s *session) Ready(sock.Events) {
 func (s *session) answered(i int) {
 	w, r := s.worker, s.receiver
 	_, w.replies.segments[i] = w.replies.Details(i)
-	s.last, s.lastReply = w.loop.Now(), w.loop.Now()
+	s.last, s.lastReply, s.asks = w.loop.Now(), w.loop.Now(), false
+	s.confirm()
 	if s.firstByte == l4.Unreached || s.told != answers {
 		s.praise()
 	}

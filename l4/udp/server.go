@@ -20,7 +20,7 @@
 //   - ok: the backend has sent spec.Replies for each datagram, or has answered at
 //     all before the session was idle. To fall silent is the normal end in UDP.
 //   - idle: silence, and the backend had never answered: a one-way sender, or a
-//     backend that hangs.
+//     backend that hangs. Or it gave way to a new client before the limit.
 //   - backend_down: its backend is not eligible any more. The client's next datagram
 //     is what finds out, and goes to another one.
 //   - drained, killed: by Kill and CloseBackend, or one idle limit after its listener
@@ -28,7 +28,22 @@
 //
 // A drained backend (flag Drained, or weight 0) keeps the sessions it answers, as
 // long as it answers; one-way senders, which might never pause, go elsewhere at once.
-// A session that ends before its time stays for late replies for a moment.
+//
+// A session that ends while replies may be under way, because the client has sent
+// something since the last one or more are due, leaves: it is open no more, and its
+// socket stays for two seconds to bring late replies to its own client. A reply that
+// comes later than that, or after a session that was killed or had to make room, is
+// for nobody; if the kernel has given its port to a session with the same backend by
+// then, that client gets it. Protocols tell such replies by a number of their own, as
+// DNS does.
+//
+// # What bounds sessions
+//
+// Each has a descriptor and, towards its backend, a local port. Sessions of all
+// services have at most half of the process's descriptors and three quarters of the
+// ports at each source address, so that a flood of invented clients leaves others
+// something. At these limits, and a service's own, a new client takes the place of
+// the oldest session of its loop that leaves or has had one datagram and no reply.
 //
 // Without a session, a datagram for which none can be made is dropped and counted by
 // outcome, and the next one tries again. Hooks.Ended hears of such a client at most
@@ -45,6 +60,7 @@ package udp
 import (
 	"cmp"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -88,7 +104,8 @@ type Server struct {
 
 	active atomic.Int64
 
-	changing sync.Mutex // held from Prepare to Commit or Abort
+	changing sync.Mutex // held from Prepare to Commit or Abort; guards the following
+	ports    map[netip.Addr]*ports
 
 	mu        sync.Mutex // guards the following
 	listeners map[l4.Listen]*listener
@@ -111,6 +128,7 @@ func NewServer(loops loop.Group, descriptors *sock.Descriptors, log *slog.Logger
 		workers:     make([]*worker, len(loops)),
 		notices:     make(chan notice, 64),
 		vacated:     make(chan struct{}, 1),
+		ports:       map[netip.Addr]*ports{},
 		listeners:   map[l4.Listen]*listener{},
 		services:    map[string]*Service{},
 	}

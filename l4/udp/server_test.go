@@ -164,6 +164,12 @@ func TestPrepareIsAllOrNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+	low := netip.AddrPortFrom(p.addr.Addr(), freePort(t)) // no session's
+	other, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(low))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
 	before := descriptors(t)
 	bad := p.route
 	bad.Spec.Name = "bad"
@@ -171,6 +177,7 @@ func TestPrepareIsAllOrNothing(t *testing.T) {
 		{Addr: netip.AddrPortFrom(p.addr.Addr(), freePort(t))},
 		{Addr: netip.MustParseAddrPort(taken.LocalAddr().String())},
 		{Addr: netip.MustParseAddrPort("192.0.2.1:7000")},
+		{Addr: low},
 	}
 	_, err = p.Prepare([]udp.Route{p.route, bad})
 	if err == nil {
@@ -184,13 +191,19 @@ func TestPrepareIsAllOrNothing(t *testing.T) {
 			t.Errorf("error %q lacks %q", err, want)
 		}
 	}
+	for line := range strings.Lines(err.Error()) {
+		mine := strings.Contains(line, taken.LocalAddr().String())
+		if strings.Contains(line, "reserve the port (net.ipv4.ip_local_reserved_ports)") != mine {
+			t.Errorf("the remedy of a port that may be a session's: %s", line)
+		}
+	}
 	if after := descriptors(t); after != before {
 		t.Errorf("%d descriptors leaked", after-before)
 	}
 	ask(t, p.dial(), "x")
 	before = descriptors(t)
 	bad.Spec.Freebind = true
-	bad.Spec.Listen = bad.Spec.Listen[2:]
+	bad.Spec.Listen = bad.Spec.Listen[2:3]
 	c, err := p.Prepare([]udp.Route{p.route, bad})
 	if err != nil {
 		t.Fatal(err)

@@ -47,6 +47,17 @@ const (
 	numDropReasons
 )
 
+// dropReason says why a datagram was lost that the kernel did not take.
+func dropReason(err sock.Errno) DropReason {
+	switch err {
+	case sock.EAGAIN:
+		return DropBufferFull
+	case sock.EMSGSIZE:
+		return DropTooLarge
+	}
+	return DropSendFailed
+}
+
 // NumDropReasons is the length of the closed list.
 const NumDropReasons = int(numDropReasons)
 
@@ -89,6 +100,7 @@ func (s *Service) admit(limit int) bool {
 type route struct {
 	Route
 	service *Service
+	ports   *ports // of Source
 }
 
 // leadsTo reports whether sessions of both routes go to the same place by the same

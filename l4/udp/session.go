@@ -17,34 +17,38 @@ import (
 // as the life of a session: admitted, connected, (relay.go) datagrams to the backend and
 // replies, (end.go) another backend in its place, the end.
 type session struct {
-	worker     *worker
-	receiver   *receiver
-	route      *route
-	prev, next *session
-	timer      loop.Timer
-	lease      balance.Lease
-	admitted   *admit.Policy // to be told when the client is gone
-	flow       l4.Flow
-	client     sock.Destination // where replies go, and the key in receiver.sessions
-	header     []byte           // PROXY; empty if none is to be sent any more
+	worker   *worker
+	receiver *receiver
+	route    *route
+	links    [numListKinds]link
+	timer    loop.Timer
+	lease    balance.Lease
+	admitted *admit.Policy // to be told when the client is gone
+	flow     l4.Flow
+	client   sock.Destination // where replies go, and the key in receiver.sessions
+	header   []byte           // PROXY; empty if none is to be sent any more
 
 	// Times of the loop.
 	start     time.Duration // first datagram
 	last      time.Duration // in either direction
 	lastReply time.Duration // meaningful once there is a firstByte
 	firstByte time.Duration // from start until the first reply
+	left      time.Duration // meaningful while leaving: it has ended
 
-	in, out traffic
-	queue   chain  // of the tray of requests, to be sent on
-	queued  uint64 // datagrams in it
-	fd      int32
-	lost    uint32 // see Service.overflow
-	phase   phase
-	outcome l4.Outcome // while leaving: how it has ended
-	by      l4.Side
-	told    verdict
-	waits   bool // in the worker's list of those that may be done
-	bursts  bool // has been seen to have many datagrams at once
+	in, out  traffic
+	queue    chain  // of the tray of requests, to be sent on
+	queued   uint64 // datagrams in it
+	fd       int32
+	lost     uint32 // see Service.overflow
+	ports    *ports // the port's budget; nil if it has none, as the ports of clients
+	phase    phase
+	outcome  l4.Outcome // while leaving: how it has ended
+	by       l4.Side
+	told     verdict
+	waits    bool // in the worker's list of those that may be done
+	bursts   bool // has been seen to have many datagrams at once
+	asks     bool // the client has sent something since the last reply
+	doubtful bool // in receiver.unconfirmed
 }
 
 type phase uint8
@@ -70,17 +74,20 @@ func (r *receiver) newSession(client sock.Destination, route *route) *session {
 		w.refuse(flow, route, l4.NoBackend)
 		return nil
 	}
-	if !route.service.admit(route.Spec.MaxSessions) {
-		w.server.notify(route.service, noticeServiceFull, "")
+	if o := route.Admit.Admit(flow.Client.Addr()); o != l4.OK {
+		w.refuse(flow, route, o)
+		return nil
+	}
+	// The service's limit comes last: who is turned away anyway must not cost anybody
+	// a place.
+	svc, limit := route.service, route.Spec.MaxSessions
+	if !svc.admit(limit) && !(w.makePlace(r, svc) && svc.admit(limit)) {
+		route.Admit.Release(flow.Client.Addr())
+		w.server.notify(svc, noticeServiceFull, "")
 		w.refuse(flow, route, l4.RefusedLimit)
 		return nil
 	}
 	w.server.active.Add(1)
-	if o := route.Admit.Admit(flow.Client.Addr()); o != l4.OK {
-		w.server.dismiss(route.service)
-		w.refuse(flow, route, o)
-		return nil
-	}
 	return r.start(client, flow, route, route.Admit)
 }
 
@@ -105,8 +112,9 @@ func (r *receiver) start(client sock.Destination, flow l4.Flow, route *route, ad
 		w.refuse(flow, route, o)
 		return nil
 	}
-	s.phase = open
+	s.phase, s.doubtful = open, true
 	r.sessions[client] = s
+	r.unconfirmed.push(s)
 	r.listener.sessions.Add(1)
 	route.service.Stats.Sessions.Add(1)
 	s.lease.Backend().Stats.Connections.Add(1)
@@ -129,11 +137,8 @@ func (s *Server) began(b *balance.Backend) {
 // client is refused; then it has left nothing behind.
 func (s *session) connect() l4.Outcome {
 	w, pool := s.worker, s.route.Pool
-	if !w.server.descriptors.Take(1) {
-		w.server.descriptors.Refresh()
-		if !w.server.descriptors.Take(1) {
-			return l4.NoDescriptors
-		}
+	if !w.reserve(s.receiver) {
+		return l4.NoDescriptors
 	}
 	o := l4.NoBackend
 	var tried [maxAttempts]*balance.Backend
@@ -166,7 +171,7 @@ func (s *session) connect() l4.Outcome {
 		}
 		tried[i] = b
 	}
-	w.server.descriptors.Give(1)
+	w.server.descriptors.GiveShare(1)
 	return o
 }
 
@@ -174,7 +179,19 @@ func (s *session) connect() l4.Outcome {
 func (s *session) dial(b *balance.Backend) l4.ConnectReason {
 	w, addr := s.worker, b.Addr().AddrPort
 	source, transparent := s.route.source(s.flow, addr)
+	if !transparent {
+		if !w.reservePort(s.receiver, s.route.ports) {
+			return l4.ConnectNoLocalPort
+		}
+		s.ports = s.route.ports
+	}
 	fd, errno := sock.ConnectUDP(addr, source, transparent)
+	if sock.NoFreePort(errno) && !transparent {
+		s.ports.runDry()
+		if w.makeRoom(s.receiver, s.ports) {
+			fd, errno = sock.ConnectUDP(addr, source, transparent)
+		}
+	}
 	if errno == 0 {
 		if errno = w.loop.AddDatagrams(fd, s); errno == 0 {
 			s.fd = int32(fd)
@@ -182,7 +199,15 @@ func (s *session) dial(b *balance.Backend) l4.ConnectReason {
 		}
 		sock.Close(fd)
 	}
+	s.givePort()
 	return reasonOf(errno)
+}
+
+func (s *session) givePort() {
+	if s.ports != nil {
+		s.ports.give()
+		s.ports = nil
+	}
 }
 
 // source returns the address that datagrams of f to a backend come from.

@@ -178,6 +178,28 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
+// The policy is asked before the service's limit: who is on a list is told so, and
+// what the limit refuses uses up nothing.
+func TestLimitComesLast(t *testing.T) {
+	denied := netip.MustParseAddr("127.0.0.9")
+	policy, err := admit.New(admit.Spec{Deny: []netip.Prefix{netip.PrefixFrom(denied, 32)}, PerSource: 2, Mask4: 32, Mask6: 128}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, specs(echo(t, "a")), func(r *udp.Route) { r.Admit, r.Spec.MaxSessions = policy, 1 })
+	ask(t, p.dial(), "x")
+	st := p.stats()
+	p.dialFrom(denied).Write([]byte("x"))
+	eventually(t, "the denial", func() bool { return st.Outcomes[l4.RefusedACL].Load() == 1 })
+	for i := range 5 {
+		p.dial().Write([]byte("x"))
+		eventually(t, "the limit", func() bool { return st.Outcomes[l4.RefusedLimit].Load() == uint64(i+1) })
+	}
+	p.Kill(l4.Killed)
+	eventually(t, "the end", func() bool { return p.Active() == 0 })
+	ask(t, p.dial(), "x")
+}
+
 // Without a backend nobody is admitted: clients that try on must not use up their
 // rate.
 func TestNoBackendCostsNoRate(t *testing.T) {

@@ -144,6 +144,26 @@ func TestProxyHeader(t *testing.T) {
 	}
 }
 
+// A header that could not be sent is not spent.
+func TestProxyHeaderOutlivesALoss(t *testing.T) {
+	got := make(chan []byte, 10)
+	back := serve(t, "a", "127.0.0.1:0", func(b []byte) []byte { got <- bytes.Clone(b); return nil })
+	p := start(t, specs(back), func(r *udp.Route) { r.SendProxy = udp.ProxyFirst })
+	c := p.dial()
+	c.Write(make([]byte, 65500)) // with the header it is too large
+	eventually(t, "the loss", func() bool { return p.stats().Dropped[udp.DropTooLarge].Load() == 1 })
+	for _, q := range []string{"second", "third"} {
+		c.Write([]byte(q))
+	}
+	h, payload := stated(t, <-got)
+	if string(payload) != "second" || h.Source.String() != c.LocalAddr().String() {
+		t.Errorf("%q with %+v", payload, h)
+	}
+	if b := <-got; string(b) != "third" {
+		t.Errorf("got %q", b)
+	}
+}
+
 // A client that sends trains, and bursts of one size and of many: nothing is lost,
 // cut or joined, whichever way the headers make it go.
 func TestBurstsAndTrains(t *testing.T) {

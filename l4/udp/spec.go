@@ -20,7 +20,7 @@ type Spec struct {
 	// Replies ends a session when its backend has sent so many for each of the
 	// client's datagrams; 0 means never.
 	Replies     int
-	MaxSessions int  // 0 = no limit
+	MaxSessions int  // 0 = no limit but those of all services; see the package
 	Spray       bool // every datagram is balanced by itself and no replies are expected
 }
 
@@ -45,8 +45,8 @@ type SendProxy uint8
 // The choices of pools.NAME.send_proxy that concern UDP.
 const (
 	ProxyOff SendProxy = iota
-	// ProxyFirst is the first datagram of each session. If it is lost the backend
-	// never learns who the client is.
+	// ProxyFirst is the first datagram of each session that the kernel takes. If that
+	// is lost on its way the backend never learns who the client is.
 	ProxyFirst
 	ProxyEach
 )

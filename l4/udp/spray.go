@@ -36,14 +36,11 @@ type letter struct{ header, payload []byte }
 // spray balances the datagrams in slot i of the tray of requests.
 func (w *worker) spray(r *receiver, route *route, client sock.Destination, i int) {
 	payload, segment := w.requests.Payload(i), w.requests.segments[i]
-	flow := r.flow(client)
-	if o := w.admitSprayed(r, route, flow); o != l4.OK {
+	if r.listener.retired.Load() {
 		route.service.drop(DropRefused, datagrams(len(payload), segment))
-		if o != l4.Drained {
-			w.refuse(flow, route, o)
-		}
 		return
 	}
+	flow := r.flow(client)
 	var header []byte
 	if route.SendProxy != ProxyOff {
 		h := wire.ProxyV2{Datagram: true, Source: flow.Client, Destination: flow.VIP, Custom: route.ProxyTLVs}
@@ -66,12 +63,9 @@ func (w *worker) spray(r *receiver, route *route, client sock.Destination, i int
 	}
 }
 
-// admitSprayed asks the policy about the client; what counts open sessions has none
-// to count. l4.Drained says that the listener has been retired.
-func (w *worker) admitSprayed(r *receiver, route *route, f l4.Flow) l4.Outcome {
-	if r.listener.retired.Load() {
-		return l4.Drained
-	}
+// admitSprayed asks the policy about one datagram; what counts open sessions has none
+// to count.
+func admitSprayed(route *route, f l4.Flow) l4.Outcome {
 	if route.Pool.Eligible() == 0 {
 		return l4.NoBackend
 	}
@@ -82,8 +76,11 @@ func (w *worker) admitSprayed(r *receiver, route *route, f l4.Flow) l4.Outcome {
 	return o
 }
 
-// sprayOne chooses a backend for one datagram.
+// sprayOne admits one datagram and chooses a backend for it.
 func (w *worker) sprayOne(route *route, f l4.Flow, m letter) l4.Outcome {
+	if o := admitSprayed(route, f); o != l4.OK {
+		return o
+	}
 	lease, err := route.Pool.Acquire(f, nil)
 	switch {
 	case err == balance.ErrBusy:
@@ -92,7 +89,7 @@ func (w *worker) sprayOne(route *route, f l4.Flow, m letter) l4.Outcome {
 		return l4.NoBackend
 	}
 	defer lease.Release()
-	s, o := w.sprayerTo(sprayKey{route.service, lease.Backend(), route.Source})
+	s, o := w.sprayerTo(sprayKey{route.service, lease.Backend(), route.Source}, route.ports)
 	if s == nil {
 		return o
 	}
@@ -110,7 +107,7 @@ func (w *worker) sprayOne(route *route, f l4.Flow, m letter) l4.Outcome {
 }
 
 // sprayerTo returns the socket to a backend, or why there is none.
-func (w *worker) sprayerTo(k sprayKey) (*sprayer, l4.Outcome) {
+func (w *worker) sprayerTo(k sprayKey, p *ports) (*sprayer, l4.Outcome) {
 	if s := w.sprayers[k]; s != nil {
 		return s, l4.OK
 	}
@@ -118,7 +115,14 @@ func (w *worker) sprayerTo(k sprayKey) (*sprayer, l4.Outcome) {
 		w.server.descriptors.Refresh()
 		return nil, l4.NoDescriptors
 	}
-	fd, errno := sock.ConnectUDP(k.backend.Addr().AddrPort, k.source, false)
+	// Sprayers are few, and no client can make more of them: they have a claim to the
+	// ports that are kept from sessions.
+	fd, errno := -1, sock.EADDRNOTAVAIL
+	if !p.isDry() {
+		if fd, errno = sock.ConnectUDP(k.backend.Addr().AddrPort, k.source, false); sock.NoFreePort(errno) {
+			p.runDry()
+		}
+	}
 	if errno != 0 {
 		w.server.descriptors.Give(1)
 		reason := reasonOf(errno)
@@ -155,7 +159,11 @@ func (s *sprayer) forward() {
 	}
 }
 
-func (s *sprayer) flushCounts() { count(&s.in, &s.out, s.key.backend) }
+func (s *sprayer) flushCounts() {
+	b := s.key.backend
+	b.Stats.Datagrams.Add(s.in.datagrams - s.in.countedDatagrams)
+	count(&s.in, &s.out, b)
+}
 
 // Expired closes a sprayer that has been idle.
 func (s *sprayer) Expired(*loop.Timer) {

@@ -41,8 +41,8 @@ func TestSpray(t *testing.T) {
 		t.Errorf("%d datagrams, %d bytes", in, n)
 	}
 	for _, backend := range p.pool.Backends() {
-		if backend.Active() != 0 || backend.Total() != 100 {
-			t.Errorf("%s: %d active, %d in all", backend.Name(), backend.Active(), backend.Total())
+		if backend.Active() != 0 || backend.Total() != 100 || backend.Stats.Datagrams.Load() != 100 {
+			t.Errorf("%s: %d active, %d in all, %d counted", backend.Name(), backend.Active(), backend.Total(), backend.Stats.Datagrams.Load())
 		}
 	}
 }
@@ -108,6 +108,27 @@ func TestSprayAdmission(t *testing.T) {
 	eventually(t, "the denial", func() bool { return st.Outcomes[l4.RefusedACL].Load() == 1 })
 	if a.count() != 0 {
 		t.Error("it went on")
+	}
+}
+
+// Each datagram of a train counts.
+func TestSprayRateOfTrains(t *testing.T) {
+	policy, err := admit.New(admit.Spec{SourceRate: 5, Mask4: 32, Mask6: 128}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := sink(t, "a")
+	p := start(t, specs(a), spray, func(r *udp.Route) { r.Admit = policy })
+	if err := sendTrain(p.dial(), random(60*100), 100); err != nil {
+		t.Fatal(err)
+	}
+	st := p.stats()
+	eventually(t, "all datagrams", func() bool {
+		p.Flush()
+		return st.DatagramsIn.Load()+st.Dropped[udp.DropRefused].Load() == 60
+	})
+	if in, refused := st.DatagramsIn.Load(), st.Outcomes[l4.RefusedRate].Load(); in == 0 || in > 20 || refused != 60-in {
+		t.Errorf("%d went on, %d were refused", in, refused)
 	}
 }
 

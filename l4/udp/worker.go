@@ -15,9 +15,10 @@ type worker struct {
 	// Owned by the loop.
 	receivers map[*receiver]struct{}
 	sessions  sessionList
-	free      *session // zeroed, linked by next
+	leaving   sessionList // of these, as they began to
+	free      *session    // linked by links[every].next
 
-	requests *tray
+	requests *tray      // nil until there is a receiver; see equip
 	touched  []*session // that have got datagrams of the tray
 	mailer   *mailer
 
@@ -45,14 +46,22 @@ func newWorker(s *Server, l *loop.Loop) *worker {
 		server:    s,
 		loop:      l,
 		receivers: map[*receiver]struct{}{},
-		requests:  newTray(batch, true),
-		replies:   newTray(batch, false),
 		owners:    make([]*session, batch),
 		mailer:    newMailer(batch),
 		sprayers:  map[sprayKey]*sprayer{},
 	}
+	w.leaving.kind = special
 	l.AfterEvents(w.afterEvents)
 	return w
+}
+
+// equip makes the trays when the first receiver needs them. They are several MiB, and
+// though nobody touches them without UDP, the collector would let as much garbage
+// pile up before it runs.
+func (w *worker) equip() {
+	if w.requests == nil {
+		w.requests, w.replies = newTray(batch, true), newTray(batch, false)
+	}
 }
 
 // forward sends the tray of requests on.
@@ -98,11 +107,11 @@ func (w *worker) newSession() *session {
 	if w.free == nil {
 		slab := make([]session, 16)
 		for i := range slab {
-			slab[i].next, w.free = w.free, &slab[i]
+			slab[i].links[every].next, w.free = w.free, &slab[i]
 		}
 	}
 	s := w.free
-	w.free = s.next
+	w.free = s.links[every].next
 	*s = session{worker: w, fd: -1, header: s.header[:0]}
 	s.timer.Owner = s
 	w.sessions.push(s)
@@ -112,42 +121,15 @@ func (w *worker) newSession() *session {
 // release takes back a session that has ended.
 func (w *worker) release(s *session) {
 	w.sessions.remove(s)
-	s.next, s.route, s.receiver, s.admitted, s.lease = w.free, nil, nil, nil, balance.Lease{}
+	s.links[every].next, s.route, s.receiver, s.admitted, s.lease = w.free, nil, nil, nil, balance.Lease{}
 	w.free = s
-}
-
-// sessionList is an intrusive list of sessions.
-type sessionList struct{ first, last *session } // the youngest, the oldest
-
-func (l *sessionList) push(s *session) {
-	s.prev, s.next = nil, l.first
-	if l.first != nil {
-		l.first.prev = s
-	} else {
-		l.last = s
-	}
-	l.first = s
-}
-
-func (l *sessionList) remove(s *session) {
-	if s.prev != nil {
-		s.prev.next = s.next
-	} else {
-		l.first = s.next
-	}
-	if s.next != nil {
-		s.next.prev = s.prev
-	} else {
-		l.last = s.prev
-	}
-	s.prev, s.next = nil, nil
 }
 
 // endAll ends at once the sessions that match, those that wait for late replies
 // included.
 func (w *worker) endAll(o l4.Outcome, match func(*session) bool) {
 	for s := w.sessions.first; s != nil; {
-		next := s.next
+		next := s.links[every].next
 		if match(s) {
 			s.end(o, l4.Proxy)
 		}
@@ -156,7 +138,7 @@ func (w *worker) endAll(o l4.Outcome, match func(*session) bool) {
 }
 
 func (w *worker) flushCounts() {
-	for s := w.sessions.first; s != nil; s = s.next {
+	for s := w.sessions.first; s != nil; s = s.links[every].next {
 		s.flushCounts()
 	}
 	for _, s := range w.sprayers {

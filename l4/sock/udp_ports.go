@@ -1,0 +1,26 @@
+package sock
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// LocalPorts returns the first and the last of the ports that the kernel chooses from
+// for sockets that do not ask for one (net.ipv4.ip_local_port_range, which is IPv6's
+// too), in this process's network namespace; its default if it cannot be read.
+func LocalPorts() (first, last uint16) {
+	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err == nil {
+		_, err = fmt.Sscan(string(b), &first, &last)
+	}
+	if err != nil || first > last {
+		return 32768, 60999
+	}
+	return first, last
+}
+
+// NoFreePort reports whether an error of ConnectUDP means that every local port of
+// the range is taken, which the kernel has found out by looking at each of them.
+func NoFreePort(err Errno) bool { return err == unix.EAGAIN || err == unix.EADDRINUSE }
