@@ -95,7 +95,15 @@ printed. The exit status is 1 if any request failed, and a loss is a failure.`,
 // after so many requests, and what a timeout means, is not the same for all.
 func benchFlags(cmd *cobra.Command, o *loadgen.Options, afterRequests, timeout string) {
 	var asJSON bool
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		switch len(args) {
+		case 0:
+			return errors.New("ADDR is missing: the address to load, host:port")
+		case 1:
+			return nil
+		}
+		return fmt.Errorf("one ADDR is wanted, and there is %q after %s", args[1], args[0])
+	}
 	// Here and not in RunE: what is wrong with a flag is a usage error.
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		o.Addr = args[0]
@@ -128,11 +136,15 @@ func runBench(cmd *cobra.Command, o loadgen.Options, asJSON bool) error {
 	// After the first signal the next one has its default effect again.
 	defer context.AfterFunc(ctx, stop)()
 
+	resolved, err := o.Resolve(ctx)
+	if err != nil {
+		return err
+	}
 	out := cmd.OutOrStdout()
 	if !asJSON {
 		fmt.Fprintf(out, "%s\n\n", benchTitle(o))
 	}
-	res, err := loadgen.Run(ctx, o)
+	res, err := loadgen.Run(ctx, resolved)
 	if err != nil {
 		return err
 	}

@@ -129,11 +129,30 @@ func TestBenchRefusesNonsense(t *testing.T) {
 		{"127.0.0.1:1", "--size", "65537"},
 		{"127.0.0.1:1", "--rate", "-1"},
 		{"no-port", "--requests", "1"},
+		{"127.0.0.1:0", "--requests", "1"},
+		{"127.0.0.1:70000", "--requests", "1"},
+		{"::1:80", "--requests", "1"},
+		{"no-such-host.invalid:80", "--requests", "1"},
 	} {
 		for _, network := range []string{"tcp", "udp"} {
-			if out, err := benchOutput(t, append([]string{network}, args...)...); err == nil {
-				t.Errorf("%s %q is accepted:\n%s", network, args, out)
+			if out, err := benchOutput(t, append([]string{network}, args...)...); err == nil || out != "" {
+				t.Errorf("%s %q is accepted, or begun:\n%s", network, args, out)
 			}
+		}
+	}
+}
+
+// What is missing has a name, and what is wrong is said before anything is done.
+func TestBenchNamesTheAddress(t *testing.T) {
+	for want, args := range map[string][]string{
+		"ADDR is missing: the address to load, host:port\nSee 'poise bench udp --help'.\n":            {"udp"},
+		"one ADDR is wanted, and there is \"b:2\" after a:1\nSee 'poise bench tcp --help'.\n":         {"tcp", "a:1", "b:2"},
+		"address \"db\": want host:port, such as 127.0.0.1:5432 or [::1]:5432\nSee 'poise bench tcp":  {"tcp", "db"},
+		"address \"db:pg\": want a port from 1 to 65535, or the name of one\nSee 'poise bench udp --": {"udp", "db:pg"},
+	} {
+		stdout, stderr, code := cli(t, append([]string{"bench"}, args...)...)
+		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, want) {
+			t.Errorf("%q: exit code %d, %q, %q, want %q", args, code, stdout, stderr, want)
 		}
 	}
 }

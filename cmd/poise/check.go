@@ -19,7 +19,9 @@ func checkCommand() *cobra.Command {
 		Long: `Read the configuration as run and reload do, with the certificates and the lists of
 prefixes that it names, and print every problem, one a line.
 
-The exit status is 0 if it is valid, 1 if it is not, 2 if it could not be read.
+The exit status is 0 if it is valid, 1 if it is not, 2 if it could not be read. What
+a start would only warn of, as a certificate that soon expires, is printed after
+"warning:" and changes nothing about that.
 
 With --explain, a valid one is followed by what it comes to: who is let in, where
 clients go, what backends see, and the rules that pools with source: client need on
@@ -29,8 +31,12 @@ this host.`,
 			f, err := config.Load(path)
 			switch {
 			case err == nil:
-				if err := daemon.Check(f); err != nil {
+				warnings, err := daemon.Check(f)
+				if err != nil {
 					return err
+				}
+				for _, w := range warnings {
+					fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
 				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d services, %d pools\n", path, len(f.Services), len(f.Pools))
 				if err == nil && explained {

@@ -11,9 +11,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/admit"
+	"github.com/poise-lb/poise/l4/udp"
 	"github.com/poise-lb/poise/l4/wire"
 )
 
@@ -50,7 +52,7 @@ func (e *explanation) line(label, format string, args ...any) {
 func (e *explanation) service(s config.Service) error {
 	policy, err := admit.New(s.Admit, nil)
 	if err != nil {
-		return fmt.Errorf("service %s: %w", s.Name, err)
+		return fmt.Errorf("services.%s: %w", s.Name, err)
 	}
 	e.title("service", s.Name)
 	label := "listens on"
@@ -68,6 +70,9 @@ func (e *explanation) service(s config.Service) error {
 	}
 	e.admission(s, policy)
 	e.front(s)
+	if s.Protocol == "udp" {
+		e.datagrams(s.UDP)
+	}
 	e.destinations(s)
 	return nil
 }
@@ -139,6 +144,25 @@ func (e *explanation) front(s config.Service) {
 	}
 }
 
+// datagrams says what becomes of them.
+func (e *explanation) datagrams(u udp.Spec) {
+	if u.Spray {
+		e.line("sessions", "none: each datagram by itself, nothing comes back")
+		return
+	}
+	replies, limit := "", "no limit of their own"
+	switch {
+	case u.Replies == 1:
+		replies = " or 1 reply a datagram"
+	case u.Replies > 1:
+		replies = fmt.Sprintf(" or %d replies a datagram", u.Replies)
+	}
+	if u.MaxSessions > 0 {
+		limit = fmt.Sprintf("at most %d", u.MaxSessions)
+	}
+	e.line("sessions", "end after %s idle%s, %s", u.Idle, replies, limit)
+}
+
 // destinations says where clients go.
 func (e *explanation) destinations(s config.Service) {
 	if s.SNI == nil {
@@ -187,6 +211,7 @@ func (e *explanation) pool(p config.Pool) {
 	if p.Discovery.File != "" {
 		e.line(label, "by the list in %s", p.Discovery.File)
 	}
+	e.check(p.Check)
 	switch {
 	case p.Transparent:
 		e.line("source", "the client's own address; takes CAP_NET_ADMIN and the rules below")
@@ -195,6 +220,9 @@ func (e *explanation) pool(p config.Pool) {
 	}
 	if p.SendProxy != "" {
 		version := map[string]string{"v1": "version 1", "v2": "version 2", "v2-each": "version 2, in each datagram"}[p.SendProxy]
+		if p.UDP && p.SendProxy == "v2" {
+			version += ", of UDP in the first datagram of each session"
+		}
 		e.line("PROXY out", "%s", version)
 	}
 	if t := p.TLS; t != nil {
@@ -213,6 +241,27 @@ func (e *explanation) pool(p config.Pool) {
 	if p.Replay > 0 {
 		e.line("replay", "up to %d bytes of the client to another backend, if one ends before it answers", p.Replay)
 	}
+}
+
+// check says what is asked of backends, and when their state changes.
+func (e *explanation) check(c health.Spec) {
+	if c.Type == "none" {
+		e.line("check", "none")
+		return
+	}
+	all := c.All
+	if c.Type != health.AllOf {
+		all = []health.Spec{c}
+	}
+	var asked []string
+	for _, q := range all {
+		what := q.Type
+		if q.Port != 0 {
+			what += fmt.Sprintf(" on port %d", q.Port)
+		}
+		asked = append(asked, what)
+	}
+	e.line("check", "%s every %s, down after %s, up after %d passed", strings.Join(asked, " and "), c.Interval, plural(c.Fall, "failure"), c.Rise)
 }
 
 // transparent says what pools with the clients' source addresses take, once for all

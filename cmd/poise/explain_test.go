@@ -12,6 +12,7 @@ import (
 )
 
 const explainedConfig = `
+runtime: {allow_exec: true}
 services:
   db:
     listen: ["[::]:5432", "10.0.0.1:5433"]
@@ -23,12 +24,14 @@ services:
     on_refuse: drop
     tls: {certificates: [{cert: /a.crt, key: /a.key}], client_ca: /ca.pem, alpn: [postgresql]}
     starttls: postgres
-  dns: {listen: ["10.0.0.1:53"], protocol: udp, pool: dns, udp: {max_sessions: 10}}
+  dns: {listen: ["10.0.0.1:53"], protocol: udp, pool: dns, udp: {max_sessions: 10, replies: 2}}
   names:
     listen: [":443"]
     sni: {db.example.org: [{pool: web, alpn: [h2, h3]}, dns2], "*.example.org": web, not_tls: dns2}
     limits: {rate: 9}
   open: {listen: [":81"], pool: dns2}
+  stats: {listen: [":8125"], protocol: udp, pool: collectors, udp: {spray: true}}
+  time: {listen: [":123"], protocol: udp, pool: time, udp: {idle: 5s, replies: 1}}
 pools:
   pg:
     backends: [10.0.1.1:5432, {address: "[fd00::1]:5432", backup: true}]
@@ -41,6 +44,8 @@ pools:
     ab: {a: p2c, b: ewma, split: 0.25}
     backends: [pg.example.org:53, unix:/run/x]
     backends_file: /etc/poise/more
+  collectors: {backends: [10.0.1.5:8125], check: {type: tcp, port: 8126, fall: 1}, send_proxy: v2-each}
+  time: {backends: [10.0.1.6:123], checks: [{type: exec, exec: {command: [/bin/ask]}}, {type: http, port: 8008}], send_proxy: v2}
   web: {balance: first, backends: [10.0.1.3:443], source: 10.0.0.1, send_proxy: v1}
 `
 
@@ -65,6 +70,7 @@ service db
 service dns
   listens on    10.0.0.1:53 udp
   lets in       10 at once in all, beyond which datagrams are dropped: refused_limit
+  sessions      end after 30s idle or 2 replies a datagram, at most 10
   goes to       pool dns
 
 service names
@@ -85,10 +91,29 @@ service open
   lets in       everybody
   goes to       pool dns2
 
+service stats
+  listens on    [::]:8125 udp
+  lets in       everybody
+  sessions      none: each datagram by itself, nothing comes back
+  goes to       pool collectors
+
+service time
+  listens on    [::]:123 udp
+  lets in       everybody
+  sessions      end after 5s idle or 1 reply a datagram, no limit of their own
+  goes to       pool time
+
+pool collectors
+  balance       least-conn
+  backends      10.0.1.5:8125
+  check         tcp on port 8126 every 2s, down after 1 failure, up after 2 passed
+  PROXY out     version 2, in each datagram
+
 pool dns
   balance       least-conn
   backends      10.0.1.1:53
                 10.0.1.9:53
+  check         none
   source        the client's own address; takes CAP_NET_ADMIN and the rules below
 
 pool dns2
@@ -96,19 +121,28 @@ pool dns2
   backends      unix:/run/x
                 by the addresses of pg.example.org, port 53
                 by the list in /etc/poise/more
+  check         tcp every 2s, down after 3 failures, up after 2 passed
 
 pool pg
   balance       least-conn
   backends      10.0.1.1:5432
                 [fd00::1]:5432, backup
+  check         tcp every 2s, down after 3 failures, up after 2 passed
   source        the client's own address; takes CAP_NET_ADMIN and the rules below
   PROXY out     version 2
   TLS           after PostgreSQL's SSLRequest, TLS 1.2 or later, named pg.internal, verified by the system's authorities
   replay        up to 1024 bytes of the client to another backend, if one ends before it answers
 
+pool time
+  balance       least-conn
+  backends      10.0.1.6:123
+  check         exec and http on port 8008 every 2s, down after 3 failures, up after 2 passed
+  PROXY out     version 2, of UDP in the first datagram of each session
+
 pool web
   balance       first
   backends      10.0.1.3:443
+  check         tcp every 2s, down after 3 failures, up after 2 passed
   source        10.0.0.1
   PROXY out     version 1
 
@@ -167,7 +201,7 @@ func TestCheckReadsLists(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "list")
 	path := write(t, "services: {web: {listen: [\":80\"], pool: web, access: {allow_files: ["+list+"]}}}\npools: {web: {backends: [10.0.1.1:80]}}\n")
 	for content, want := range map[string]string{
-		"\n10.0.0.300\n": "service web: " + list + `:2: "10.0.0.300" is neither`,
+		"\n10.0.0.300\n": "services.web.access.allow_files[0]: " + list + `:2: "10.0.0.300" is neither`,
 		"":               "",
 	} {
 		if err := os.WriteFile(list, []byte(content), 0o600); err != nil {

@@ -44,7 +44,7 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "poise",
 		Short:         "A layer-4 load balancer",
-		Long:          "Poise balances TCP connections over backends it checks, one decision per connection.",
+		Long:          "Poise balances TCP connections and UDP sessions over backends it checks, one decision for each.",
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,

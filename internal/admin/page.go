@@ -72,6 +72,7 @@ type poolView struct {
 
 type backendView struct {
 	*Backend
+	Sprayed string
 	Trouble string
 	Tone    tone // of the trouble
 	Share   int  // percent of the pool's connections
@@ -93,7 +94,7 @@ func view(s Status) *pageView {
 		}
 		for j := range p.Backends {
 			b := &p.Backends[j]
-			row := backendView{Backend: b, Trouble: b.trouble(s.Now)}
+			row := backendView{Backend: b, Sprayed: b.sprayed(), Trouble: b.trouble(s.Now)}
 			switch stateColours[b.State] {
 			case red:
 				row.Tone = bad

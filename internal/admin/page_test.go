@@ -53,12 +53,12 @@ func TestPage(t *testing.T) {
 	html := render(t, "/", sample())
 	wellFormed(t, html)
 	for _, want := range []string{
-		"<title>poise: 5 of 10 backends up</title>", `http-equiv="refresh"`, "/?refresh=off",
+		"<title>poise: 6 of 11 backends up</title>", `http-equiv="refresh"`, "/?refresh=off",
 		`<span class="pill down">down</span>`, "L4CON: connect: connection refused (for 3m 12s)",
 		"no backend to send connections to", `<span class="pill half-open">half-open</span>`, "panic: too few", "17 waiting",
 		"ejected for 40s (on trial in 8s)", "slow start: 35 % of its share", "99.9 %", "ended: ok 8.40M, client_reset 10.8k",
 		"refused: tls_failed 1204, refused_acl 77", "TLS: 8.41M handshakes, 80.1 % resumed", "<td>udp</td>",
-		"datagrams: in 4.12M (1210/s)", "dropped: no_backend 4, too_large 1",
+		"datagrams: in 4.12M (1210/s)", "dropped: no_backend 4, too_large 1", "datagrams: 41.2k, each balanced by itself",
 		`<span class="pill bad">expired 1 day ago</span>`, `<span class="pill warn">in 13 days</span>`, "in 61 days",
 	} {
 		if !strings.Contains(html, want) {

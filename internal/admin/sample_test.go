@@ -78,6 +78,9 @@ func sample() Status {
 					{Name: "b", Balance: "p2c", Sessions: 29_880, Share: 0.2988, Success: 0.999, P50: 0.0013, P95: 0.0034, P99: 0.021},
 				},
 			},
+			{Name: "collectors", Balance: "round-robin", Eligible: 1, Backends: []Backend{
+				{Name: "10.0.4.1:514", Address: "10.0.4.1:514", State: "up", Weight: 100, Datagrams: 41_207, Rates: &Rates{0, 8120, 0}},
+			}},
 			{Name: "ldap", Balance: "round-robin", Backends: []Backend{
 				{Name: "ldap1", Address: "unix:/run/slapd/ldapi", State: "maint", Weight: 100, Connections: 3, Total: 77_120, Rates: &Rates{}},
 			}},

@@ -148,9 +148,10 @@ type Backend struct {
 	Trials          int       `json:"trials,omitempty"`       // half-open: connections that it may still get
 	Backup          bool      `json:"backup"`
 	Connections     int64     `json:"connections"`
-	Total           uint64    `json:"total"`     // established
-	BytesIn         uint64    `json:"bytes_in"`  // to the backend
-	BytesOut        uint64    `json:"bytes_out"` // from the backend
+	Total           uint64    `json:"total"`               // established
+	Datagrams       uint64    `json:"datagrams,omitempty"` // of services with spray, which make no connections
+	BytesIn         uint64    `json:"bytes_in"`            // to the backend
+	BytesOut        uint64    `json:"bytes_out"`           // from the backend
 	ConnectFailures uint64    `json:"connect_failures"`
 	ConnectP50      float64   `json:"connect_p50"` // seconds, as all below; 0 = nothing measured
 	ConnectP99      float64   `json:"connect_p99"`

@@ -213,6 +213,9 @@ func (st style) backends(s *Status, p *Pool) *grid {
 			cell{text: strconv.FormatInt(b.Connections, 10)}, cell{text: short(float64(b.Total))},
 			cell{text: fresh}, cell{text: in}, cell{text: out}, failed,
 			cell{text: latency(b.ConnectP50, b.ConnectP99)})
+		if text := b.sprayed(); text != "" {
+			g.note(dim, text)
+		}
 		if text := b.trouble(s.Now); text != "" {
 			colour := stateColours[b.State]
 			if colour == green {

@@ -126,6 +126,14 @@ func (b *Backend) weight() string {
 	return fmt.Sprintf("%d (file: %d)", b.Weight, *b.FileWeight)
 }
 
+// sprayed tells of datagrams that no column counts.
+func (b *Backend) sprayed() string {
+	if b.Datagrams == 0 {
+		return ""
+	}
+	return "datagrams: " + short(float64(b.Datagrams)) + ", each balanced by itself"
+}
+
 // trouble says why a backend is not up, or not yet in full, or what its check says
 // against it, and since or until when; "" if all is well.
 func (b *Backend) trouble(now time.Time) string {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,8 +17,10 @@ type key struct {
 	def  string       // default, as it would be written, or a note in parentheses
 	read func(*value) // stores the value or fails; nil for a section and for a later key
 
-	keys  []key // of a section: the keys in it
-	later bool  // known, but refused until it is built
+	keys  []key  // of a section: the keys in it
+	items []key  // of a list of mappings: the keys of each
+	form  string // of a list of mappings: what one looks like, for messages
+	later bool   // known, but refused until it is built
 }
 
 // Defaults in parentheses are notes for the reader, not values.
@@ -153,7 +156,7 @@ func (o *object) read(n *node, keys []key) bool { return o.readAt(n, keys, keys,
 
 func (o *object) readAt(n *node, keys, all []key, below string) bool {
 	v := &value{node: n, report: o.report, path: join(o.path, below)}
-	if !v.is(mapping, "{"+keys[0].name+": ...}") {
+	if first := keys[0]; !v.is(mapping, "{"+first.name+": "+cmp.Or(first.form, "...")+"}") {
 		return false
 	}
 	for _, p := range n.pairs {
@@ -167,6 +170,7 @@ func (o *object) readAt(n *node, keys, all []key, below string) bool {
 			if meant != "" && !o.has(join(below, meant)) {
 				o.given[join(below, meant)], o.wrong[join(below, meant)] = p.at, true // so it is not missed
 			}
+			o.wrong[below] = o.wrong[below] || meant == ""
 			continue
 		case keys[i].later:
 			o.add(p.at, path, "not supported yet; remove it")
@@ -174,7 +178,7 @@ func (o *object) readAt(n *node, keys, all []key, below string) bool {
 		}
 		o.given[rel] = p.at
 		if k := keys[i]; k.keys != nil {
-			o.readAt(p.value, k.keys, all, rel)
+			o.wrong[rel] = !o.readAt(p.value, k.keys, all, rel) || o.wrong[rel]
 		} else {
 			v := &value{node: p.value, report: o.report, path: path}
 			k.read(v)

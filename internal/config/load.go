@@ -157,6 +157,7 @@ func readFile(r *report, tree *node) *File {
 	}
 	finishUDPChecks(services, pools)
 	overlaps(r, claims)
+	loops(services, pools)
 	if len(r.problems) > 0 {
 		return nil
 	}

@@ -40,7 +40,7 @@ type backend struct {
 const inherit = -1
 
 func (p *pool) readBackends(v *value) {
-	if !v.is(list, "[10.0.0.1:5432]") {
+	if !v.is(list, v.listOr("[10.0.0.1:5432]")) {
 		return
 	}
 	p.backends = []backend{}

@@ -30,6 +30,15 @@ func (v *value) unquoted(right string) bool {
 	return false
 }
 
+// listOr is an endpoint in a list of its own, which is how it was meant where a list
+// is wanted; for anything else it is the example.
+func (v *value) listOr(example string) string {
+	if _, _, problem := parseEndpoint(v.text, true); problem == "" && (v.kind == plain || v.kind == quoted) {
+		return "[" + quote(v.text) + "]"
+	}
+	return example
+}
+
 // text is any text that check accepts; check returns what would be right, or "".
 func text(name, typ, def string, dst *string, check func(string) string) key {
 	return key{name: name, typ: typ, def: def, read: func(v *value) {
@@ -79,6 +88,10 @@ func (v *value) among(now, soon []string) bool {
 	}
 	if slices.Contains(soon, v.text) {
 		v.fail("%q is not supported yet; write %s", v.text, oneOf(now))
+		return false
+	}
+	if lower := strings.ToLower(v.text); slices.Contains(now, lower) {
+		v.fail("%s is not known here, where words are in lower case; write %s (did you mean %q?)", quote(v.text), oneOf(now), lower)
 		return false
 	}
 	hint := ""

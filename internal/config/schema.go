@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/poise-lb/poise/health"
-	"github.com/poise-lb/poise/l4/cert"
 )
 
 // The tables of this file are every key there is. Adding one is a line here, a
@@ -98,7 +97,10 @@ func poolKeys(p *pool) []key {
 			number("mask6", "128", &p.Balance.Hash.Mask6, 1, 128),
 			key{name: "bound", typ: "0, or factor 1 to 100", def: "0", read: readBound(&p.Balance.Hash.Bound)},
 		),
-		{name: "backends", typ: "list of backends", def: none, read: p.readBackends},
+		{
+			name: "backends", typ: "list of backends", def: none, read: p.readBackends,
+			items: backendKeys(&backend{}), form: "[{address: ...}]",
+		},
 		count("max_connections", "0", &p.maxConnections),
 		choice("on_down", "keep", func(s string) { p.OnDownClose = s == "close" }, []string{"keep", "close"}),
 		{name: "source", typ: "IP address, client, or empty", def: `""`, read: readSource(&p.Source, &p.Transparent)},
@@ -158,7 +160,5 @@ func catalogue() []row {
 	walk(fileKeys(&File{}, &root{}), "", add)
 	walk(serviceKeys(&service{}), "services.NAME", add)
 	walk(poolKeys(&pool{}), "pools.NAME", add)
-	walk(backendKeys(&backend{}), "pools.NAME.backends[]", add)
-	walk(certificateKeys(&cert.Pair{}), "services.NAME.tls.certificates[]", add)
 	return rows
 }

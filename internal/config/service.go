@@ -34,7 +34,7 @@ type listen struct {
 const maxListeners = 16384
 
 func (s *service) readListen(v *value) {
-	if !v.is(list, `[":5432"]`) {
+	if !v.is(list, v.listOr(`[":5432"]`)) {
 		return
 	}
 	s.listen = []listen{}

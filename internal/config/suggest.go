@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // suggestKey finds the key that was probably meant by an unknown one: here,
 // elsewhere in the object, or elsewhere at all. Meant is set if it is one of here.
@@ -13,7 +16,17 @@ func (r *report) suggestKey(got string, here, all []key) (meant, hint string) {
 		}
 	}
 	if meant = Nearest(got, names); meant != "" {
+		for _, k := range here {
+			if k.name == meant && k.form != "" {
+				return meant, k.meant()
+			}
+		}
 		return meant, `did you mean "` + meant + `"?`
+	}
+	for _, k := range here {
+		if slices.ContainsFunc(k.items, func(item key) bool { return Nearest(got, []string{item.name}) != "" }) {
+			return "", k.meant()
+		}
 	}
 	var below, beside []string
 	walk(all, "", func(path string, _ key) { below = append(below, path) })
@@ -38,12 +51,17 @@ func (r *report) suggestKey(got string, here, all []key) (meant, hint string) {
 	return "", "the keys here are " + strings.Join(now, ", ")
 }
 
-// walk visits every key of a table with its path, sections too.
+// meant is the hint at a list of mappings.
+func (k key) meant() string { return "did you mean " + k.name + ": " + k.form + "?" }
+
+// walk visits every key of a table with its path, sections and the keys of items
+// too.
 func walk(keys []key, path string, visit func(path string, k key)) {
 	for _, k := range keys {
 		p := join(path, k.name)
 		visit(p, k)
 		walk(k.keys, p, visit)
+		walk(k.items, p+"[]", visit)
 	}
 }
 

@@ -13,7 +13,10 @@ import (
 // tlsKeys are the keys of TLS with clients.
 func tlsKeys(c *cert.Spec, maxHandshakes *int) []key {
 	return []key{
-		{name: "certificates", typ: "list of certificates", def: none, read: readCertificates(&c.Certificates)},
+		{
+			name: "certificates", typ: "list of certificates", def: none, read: readCertificates(&c.Certificates),
+			items: certificateKeys(&cert.Pair{}), form: "[{cert: ..., key: ...}]",
+		},
 		text("client_ca", "file path, or empty", `""`, &c.ClientCA, plainFileOrNone("/etc/poise/tls/clients.pem")),
 		boolean("client_optional", "false", &c.ClientOptional),
 		tlsVersion(&c.MinVersion),
@@ -91,7 +94,8 @@ func (s *service) finishTLS() {
 	c := s.tls
 	switch {
 	case s.gives("tls") && !s.givesBelow("tls"):
-		return // tls: {} is off, also what is inherited
+		s.refuseEmptyTLS("write certificates: [{cert: /etc/poise/tls/a.crt, key: /etc/poise/tls/a.key}]")
+		return // it is off
 	case len(c.Certificates) == 0:
 		if s.has("tls") {
 			s.problem([]string{"tls", "tls.certificates"},
@@ -106,8 +110,12 @@ func (s *service) finishTLS() {
 
 // finishTLS applies the rules of tls that concern several keys of a pool.
 func (p *pool) finishTLS() {
-	if p.gives("tls") && !p.givesBelow("tls") || !p.has("tls") {
-		return // tls: {} is off, also what is inherited
+	switch {
+	case !p.has("tls"):
+		return
+	case p.gives("tls") && !p.givesBelow("tls"):
+		p.refuseEmptyTLS("write verify: true to turn it on as it is by default")
+		return // it is off
 	}
 	c := p.tls
 	switch {
@@ -129,6 +137,14 @@ func (p *pool) finishTLS() {
 		}
 	}
 	p.TLS, p.StartTLS = &c, p.startTLS
+}
+
+// refuseEmptyTLS reports tls: {} where there is nothing inherited that it turns off:
+// who has written it wants TLS, and would not have it.
+func (o *object) refuseEmptyTLS(right string) {
+	if !o.above.givesBelow("tls") {
+		o.problem([]string{"tls"}, "is empty, which turns off TLS that is inherited, and none is; %s, or remove it", right)
+	}
 }
 
 // nameless returns what is there to say about a backend whose address is not what

@@ -136,7 +136,7 @@ func TestDiffOfServices(t *testing.T) {
 			},
 		},
 		{
-			[]string{"tls: {server_name: db.internal, alpn: [a]}", "tls: {}"},
+			[]string{"tls: {server_name: db.internal, alpn: [a]}, ", ""},
 			[]string{"pool pg: tls on -> off"},
 		},
 	} {

@@ -32,13 +32,50 @@ func (g *generation) service(name string) *service {
 }
 
 // Check reads the files that a valid configuration names, certificates and prefixes,
-// as a start would. It returns everything that is wrong with them.
-func Check(file *config.File) error {
+// as a start would. Its error is everything that is wrong with them, one problem a
+// line; the warnings are what a start would log. Each begins with the key of the
+// configuration that names the file.
+func Check(file *config.File) (warnings []string, err error) {
 	g := &generation{file: file}
 	for _, spec := range file.Pools {
 		g.pools = append(g.pools, &pool{Pool: spec})
 	}
-	return errors.Join(g.planServices(&generation{}), g.planUpstreams())
+	if err := errors.Join(g.planServices(&generation{}), g.planUpstreams()); err != nil {
+		return nil, err
+	}
+	for _, s := range g.services {
+		if s.certs != nil {
+			warnings = append(warnings, below("services."+s.Name, s.certs.Warnings())...)
+		}
+	}
+	for _, p := range g.pools {
+		if p.tls != nil {
+			warnings = append(warnings, below("pools."+p.Balance.Name, p.tls.Warnings())...)
+		}
+	}
+	return warnings, nil
+}
+
+// below completes texts that begin with keys of the object at a path.
+func below(path string, texts []string) []string {
+	all := make([]string, len(texts))
+	for i, text := range texts {
+		all[i] = path + "." + text
+	}
+	return all
+}
+
+// belowAll does so with every error that err is made of.
+func belowAll(path string, err error) error {
+	many, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return fmt.Errorf("%s.%w", path, err)
+	}
+	var all []error
+	for _, one := range many.Unwrap() {
+		all = append(all, belowAll(path, one))
+	}
+	return errors.Join(all...)
 }
 
 // planServices makes the services of g, reading prefixes and certificates. Those of
@@ -52,11 +89,11 @@ func (g *generation) planServices(old *generation) error {
 		}
 		var err error
 		if s.admit, err = admit.New(spec.Admit, before.admit); err != nil {
-			errs = append(errs, fmt.Errorf("service %s: %w", spec.Name, err))
+			errs = append(errs, belowAll("services."+spec.Name, err))
 		}
 		if spec.TLS != nil {
 			if s.certs, err = cert.Load(*spec.TLS, before.certs); err != nil {
-				errs = append(errs, fmt.Errorf("service %s: %w", spec.Name, err))
+				errs = append(errs, belowAll("services."+spec.Name, err))
 			}
 		}
 		g.services = append(g.services, s)
@@ -73,7 +110,7 @@ func (g *generation) planUpstreams() error {
 		}
 		var err error
 		if p.tls, err = cert.LoadClient(*p.TLS); err != nil {
-			errs = append(errs, fmt.Errorf("pool %s: %w", p.Balance.Name, err))
+			errs = append(errs, belowAll("pools."+p.Balance.Name, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -169,12 +206,12 @@ func (d *Daemon) certificates() (list []cert.Source) {
 	g := d.generation.Load()
 	for _, s := range g.services {
 		if s.certs != nil {
-			list = append(list, s.certs)
+			list = append(list, cert.Source{Name: "service " + s.Name, Files: s.certs})
 		}
 	}
 	for _, p := range g.pools {
 		if p.tls != nil {
-			list = append(list, p.tls)
+			list = append(list, cert.Source{Name: "pool " + p.Balance.Name, Files: p.tls})
 		}
 	}
 	return list

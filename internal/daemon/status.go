@@ -108,6 +108,7 @@ func (d *Daemon) backendStatus(b *balance.Backend) (s admin.Backend) {
 		Backup:       b.Backup(),
 		Connections:  b.Active(),
 		Total:        b.Stats.Connections.Load(),
+		Datagrams:    b.Stats.Datagrams.Load(),
 		BytesIn:      b.Stats.BytesIn.Load(),
 		BytesOut:     b.Stats.BytesOut.Load(),
 		ConnectP50:   connect.Quantile(0.5).Seconds(),

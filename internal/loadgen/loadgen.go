@@ -76,6 +76,9 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
+	if _, _, err := splitAddr(o.Addr); err != nil {
+		errs = append(errs, err)
+	}
 	wrong(o.Clients < 1, "clients is %d: want at least 1", o.Clients)
 	wrong(o.Duration < 0, "duration is %v: want 0 or more", o.Duration)
 	wrong(math.IsNaN(o.Rate) || o.Rate < 0 || o.Rate > 1e9, "rate is %v a second: want 0 (as fast as replies come) to 1e9", o.Rate)
@@ -113,16 +116,32 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return r.result(time.Now()), nil
 }
 
+// splitAddr takes host:port apart. The port may be the name of a service of this host.
+func splitAddr(addr string) (host string, port uint16, err error) {
+	host, word, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, fmt.Errorf("address %q: want host:port, such as 127.0.0.1:5432 or [::1]:5432", addr)
+	}
+	n, err := net.LookupPort("tcp", word)
+	if err != nil || n == 0 {
+		return "", 0, fmt.Errorf("address %q: want a port from 1 to 65535, or the name of one", addr)
+	}
+	return host, uint16(n), nil
+}
+
+// Resolve looks the name in Addr up, if it is one, which Run does otherwise.
+func (o Options) Resolve(ctx context.Context) (Options, error) {
+	addr, err := resolve(ctx, o.Addr)
+	o.Addr = addr
+	return o, err
+}
+
 // resolve turns host:port into an address once: a lookup per connection would
 // be part of the latency.
 func resolve(ctx context.Context, addr string) (string, error) {
-	host, port, err := net.SplitHostPort(addr)
+	host, port, err := splitAddr(addr)
 	if err != nil {
-		return "", fmt.Errorf("address %q: want host:port: %w", addr, err)
-	}
-	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
-	if err != nil {
-		return "", fmt.Errorf("address %q: %w", addr, err)
+		return "", err
 	}
 	if host == "" {
 		host = "localhost"
@@ -136,7 +155,7 @@ func resolve(ctx context.Context, addr string) (string, error) {
 	if i := slices.IndexFunc(ips, func(a netip.Addr) bool { return a.Unmap().Is4() }); i >= 0 {
 		ip = ips[i]
 	}
-	return netip.AddrPortFrom(ip.Unmap(), uint16(n)).String(), nil
+	return netip.AddrPortFrom(ip.Unmap(), port).String(), nil
 }
 
 // run is what the clients of one Run share.

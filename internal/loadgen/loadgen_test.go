@@ -215,17 +215,20 @@ func TestOptionsAreChecked(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"clients", "duration", "rate", "requests per connection", "size", "timeout"} {
+	for _, want := range []string{"address", "clients", "duration", "rate", "requests per connection", "size", "timeout"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not mention %s", err, want)
 		}
 	}
-	ok := Options{Clients: 1, Requests: 1, Size: 1, Timeout: 1}
+	ok := Options{Addr: "localhost:1", Clients: 1, Requests: 1, Size: 1, Timeout: 1}
 	if err := ok.Validate(); err != nil {
 		t.Error(err)
 	}
-	for _, addr := range []string{"", "127.0.0.1", "127.0.0.1:no-such-service", "no.such.host.invalid:1"} {
+	for _, addr := range []string{"", "127.0.0.1", "127.0.0.1:no-such-service", "127.0.0.1:0", "127.0.0.1:65536", "::1:80", "no.such.host.invalid:1"} {
 		ok.Addr = addr
+		if err, isName := ok.Validate(), strings.HasPrefix(addr, "no."); (err == nil) != isName {
+			t.Errorf("address %q: valid is %v", addr, err)
+		}
 		if _, err := Run(t.Context(), ok); err == nil {
 			t.Errorf("address %q: no error", addr)
 		}

@@ -17,7 +17,7 @@ type backendKey struct{ pool, backend string }
 
 // backendCounts is what one backend has counted.
 type backendCounts struct {
-	connections, bytesIn, bytesOut uint64
+	connections, datagrams, bytesIn, bytesOut uint64
 
 	failures           [l4.NumConnectReasons]uint64
 	connect, firstByte durations
@@ -49,7 +49,7 @@ func (c *Collector) readBackend(b *balance.Backend, before backendCounts, gone b
 		n.failures[r] = b.Stats.ConnectFailures[r].Load()
 	}
 	n.bytesIn, n.bytesOut = b.Stats.BytesIn.Load(), b.Stats.BytesOut.Load()
-	n.connections = b.Stats.Connections.Load()
+	n.connections, n.datagrams = b.Stats.Connections.Load(), b.Stats.Datagrams.Load()
 
 	n.ejections, n.checkFailures, n.stateChanges = before.ejections, before.checkFailures, before.stateChanges
 	if gone {
@@ -80,6 +80,7 @@ func carry(before map[StateChange]carried, now map[StateChange]uint64) map[State
 
 func addBackend(sum, c *backendCounts) {
 	sum.connections += c.connections
+	sum.datagrams += c.datagrams
 	sum.bytesIn += c.bytesIn
 	sum.bytesOut += c.bytesOut
 	for r, n := range c.failures {
@@ -172,6 +173,9 @@ func emitBackend(ch chan<- prometheus.Metric, key backendKey, n *backendCounts, 
 	}
 
 	ch <- backendConnectionsTotal.value(float64(n.connections), p, b)
+	if n.datagrams > 0 {
+		ch <- backendDatagrams.value(float64(n.datagrams), p, b)
+	}
 	ch <- backendBytes.value(float64(n.bytesIn), p, b, "in")
 	ch <- backendBytes.value(float64(n.bytesOut), p, b, "out")
 	for r, failed := range n.failures {

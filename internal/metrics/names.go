@@ -36,6 +36,7 @@ var (
 
 	backendConnections      = gauge("poise_backend_connections", "Connections to the backend that are open or being made.", "pool", "backend")
 	backendConnectionsTotal = counter("poise_backend_connections_total", "Connections established to the backend.", "pool", "backend")
+	backendDatagrams        = counter("poise_backend_datagrams_total", "Datagrams of services with spray, each balanced by itself, that the backend was sent. Only a backend that has had some has a series.", "pool", "backend")
 	backendBytes            = counter("poise_backend_bytes_total", "Bytes relayed: in to the backend, out from it.", "pool", "backend", "direction")
 	backendConnectFailures  = counter("poise_backend_connect_failures_total", "Connect attempts to the backend that failed. The reasons no_local_port and no_descriptors are this host's failures.", "pool", "backend", "reason")
 	backendConnectDuration  = histogramOf("poise_backend_connect_duration_seconds", "Time the connects that succeeded took.", connectBounds, "pool", "backend")

@@ -72,6 +72,7 @@ func TestRemovedBackend(t *testing.T) {
 	})
 
 	b.Stats.Connections.Add(1) // counted between the scrapes
+	b.Stats.Datagrams.Add(4)
 	lease.Release()
 	scrape("the first is gone", map[string]float64{
 		"poise_backend_connections{backend=b,pool=p}":              0,
@@ -89,7 +90,9 @@ func TestRemovedBackend(t *testing.T) {
 
 	pool.Update(poolSpec("p", backendSpec("a", 1), backendSpec("b", 2)))
 	pool.Backends()[1].Stats.Connections.Add(1)
+	pool.Backends()[1].Stats.Datagrams.Add(1)
 	scrape("back", map[string]float64{
+		"poise_backend_datagrams_total{backend=b,pool=p}":          5,
 		"poise_backend_connections_total{backend=b,pool=p}":        17,
 		"poise_backend_connect_duration_seconds{backend=b,pool=p}": 1,
 		"poise_backend_ejections_total{backend=b,pool=p}":          3,

@@ -50,6 +50,7 @@ func TestValues(t *testing.T) {
 		}
 	}
 	a.Stats.Connections.Add(2)
+	a.Stats.Datagrams.Add(12)
 	a.Stats.BytesIn.Add(10)
 	a.Stats.BytesOut.Add(20)
 	a.Stats.ConnectFailures[l4.ConnectRefused].Add(5)
@@ -135,6 +136,8 @@ func TestValues(t *testing.T) {
 		"poise_backend_state_changes_total{author=active,backend=a,pool=db,reason=passed}":           -1,
 		"poise_backend_connections{backend=a,pool=db}":                                               3,
 		"poise_backend_connections_total{backend=a,pool=db}":                                         2,
+		"poise_backend_datagrams_total{backend=a,pool=db}":                                           12,
+		"poise_backend_datagrams_total{backend=b,pool=db}":                                           -1,
 		"poise_backend_bytes_total{backend=a,direction=in,pool=db}":                                  10,
 		"poise_backend_bytes_total{backend=a,direction=out,pool=db}":                                 20,
 		"poise_backend_connect_failures_total{backend=a,pool=db,reason=refused}":                     5,

@@ -21,8 +21,8 @@ type lists struct {
 // load compiles the lists of s. The error holds all that is wrong in its files.
 func (l *lists) load(s *Spec) error {
 	err := errors.Join(
-		fill(&l.deny, s.Deny, s.DenyFiles),
-		fill(&l.allow, s.Allow, s.AllowFiles),
+		fill(&l.deny, s.Deny, s.DenyFiles, "access.deny_files"),
+		fill(&l.allow, s.Allow, s.AllowFiles, "access.allow_files"),
 	)
 	l.denies = l.deny.Size() > 0
 	l.restricted = len(s.Allow)+len(s.AllowFiles) > 0
@@ -41,7 +41,9 @@ func (l *lists) permit(a netip.Addr) bool {
 	return !l.restricted || l.allow.Contains(a)
 }
 
-func fill(t *bart.Lite, prefixes []netip.Prefix, files []string) error {
+// fill adds prefixes and what is in files; the key is where the configuration names
+// these, for messages.
+func fill(t *bart.Lite, prefixes []netip.Prefix, files []string, key string) error {
 	for _, p := range prefixes {
 		if !p.IsValid() {
 			return fmt.Errorf("list: %v", p)
@@ -49,13 +51,14 @@ func fill(t *bart.Lite, prefixes []netip.Prefix, files []string) error {
 		t.Insert(unmap(p))
 	}
 	var errs []error
-	for _, name := range files {
+	for i, name := range files {
+		at := fmt.Sprintf("%s[%d]: ", key, i)
 		data, err := os.ReadFile(name)
 		if err != nil {
-			errs = append(errs, err) // names the file
+			errs = append(errs, fmt.Errorf("%s%w", at, err)) // names the file
 			continue
 		}
-		errs = append(errs, parseList(name, data, t.Insert))
+		errs = append(errs, parseList(at+name, data, t.Insert))
 	}
 	t.Aggregate()
 	return errors.Join(errs...)

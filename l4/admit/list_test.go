@@ -73,13 +73,13 @@ func TestFileErrors(t *testing.T) {
 	}
 	neither := " is neither an address nor a prefix, such as 192.0.2.0/24 or 2001:db8::/32"
 	want := []string{
-		one + `:2: "10.0.0.300"` + neither,
-		one + `:4: "10.0.0.1/8" has bits beyond its length; want 10.0.0.0/8, or the address 10.0.0.1 alone`,
-		"open " + gone + ": no such file or directory",
-		two + `:1: "fe80::1%eth0"` + neither,
-		two + `:2: "10.0.0.0/33"` + neither,
-		two + `:3: "10.0.0.0/24 10.0.1.0/24"` + neither,
-		two + `:4: "<html>` + strings.Repeat("x", 54) + `..."` + neither,
+		"access.deny_files[0]: " + one + `:2: "10.0.0.300"` + neither,
+		"access.deny_files[0]: " + one + `:4: "10.0.0.1/8" has bits beyond its length; want 10.0.0.0/8, or the address 10.0.0.1 alone`,
+		"access.deny_files[1]: open " + gone + ": no such file or directory",
+		"access.allow_files[0]: " + two + `:1: "fe80::1%eth0"` + neither,
+		"access.allow_files[0]: " + two + `:2: "10.0.0.0/33"` + neither,
+		"access.allow_files[0]: " + two + `:3: "10.0.0.0/24 10.0.1.0/24"` + neither,
+		"access.allow_files[0]: " + two + `:4: "<html>` + strings.Repeat("x", 54) + `..."` + neither,
 	}
 	if got := strings.Split(err.Error(), "\n"); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", err, strings.Join(want, "\n"))

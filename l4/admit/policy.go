@@ -35,7 +35,8 @@ type lineage struct {
 // New compiles spec and reads its files. Policies of one service form a lineage
 // through old, nil for the first: they share the counts of what is open and the
 // rates. old goes on working, so a New that comes to nothing does no harm. The
-// error holds all that is wrong in the files, with file:line.
+// error holds all that is wrong in the files, one a line (it has Unwrap() []error),
+// with the key of the configuration that names the file and file:line.
 func New(spec Spec, old *Policy) (*Policy, error) {
 	if err := spec.validate(); err != nil {
 		return nil, err

@@ -42,10 +42,10 @@ const maxConfigs = 4096
 func LoadClient(spec ClientSpec) (*Client, error) {
 	c := &Client{spec: spec, now: time.Now}
 	if spec.CA != "" {
-		c.ca = &part[*authorities]{key: "tls.ca", paths: []string{spec.CA}, build: loadAuthorities}
+		c.ca = &part[*authorities]{keys: []string{"tls.ca"}, paths: []string{spec.CA}, build: loadAuthorities}
 	}
 	if spec.Cert != "" {
-		c.pair = &part[*pair]{key: "tls.cert", paths: []string{spec.Cert, spec.Key}, build: loadPair}
+		c.pair = &part[*pair]{keys: []string{"tls.cert", "tls.key"}, paths: []string{spec.Cert, spec.Key}, build: loadPair}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,13 +166,13 @@ func (c *Client) Warnings() []string {
 	var all []string
 	if c.ca != nil {
 		all = append(all, warningsOf(c.ca)...)
-		all = append(all, prefixed(c.ca.key, c.ca.value.expired(c.now()))...)
+		all = append(all, prefixed(c.ca.keys[0], c.ca.value.expired(c.now()))...)
 	}
 	if c.pair != nil {
 		p := c.pair
 		all = append(all, warningsOf(p)...)
-		all = append(all, prefixed(p.key, p.value.warnings)...)
-		all = append(all, prefixed(p.key, lifetime(p.value.path, p.value.cert.Leaf, c.now()))...)
+		all = append(all, prefixed(p.keys[1], p.value.warnings)...)
+		all = append(all, prefixed(p.keys[0], lifetime(p.value.path, p.value.cert.Leaf, c.now()))...)
 	}
 	return all
 }

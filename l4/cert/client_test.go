@@ -162,7 +162,7 @@ func TestClientReplacesCertificate(t *testing.T) {
 		return crt.Leaf.DNSNames[0]
 	}
 	replace(t, own.Cert, ca.issue(key, nil, "2.test"))
-	if _, err := c.Refresh(); err == nil || !strings.Contains(err.Error(), "tls.cert: key "+own.Key+" does not belong to certificate "+own.Cert) {
+	if _, err := c.Refresh(); err == nil || !strings.Contains(err.Error(), "tls.key: key "+own.Key+" does not belong to certificate "+own.Cert) {
 		t.Errorf("half a pair: got %v", err)
 	}
 	if got := shown(); got != "1.test" {
@@ -194,7 +194,7 @@ func TestClientLoadErrors(t *testing.T) {
 	dir := t.TempDir()
 	crt := write(t, filepath.Join(dir, "c"), newAuthority("x").issue(ecKey(), func(*x509.Certificate) {}, "a"))
 	_, err := LoadClient(ClientSpec{CA: "/nowhere/ca", Cert: crt, Key: "/nowhere/key"})
-	want := "tls.ca: file /nowhere/ca: no such file or directory; tls.cert: key /nowhere/key: no such file or directory"
+	want := "tls.ca: file /nowhere/ca: no such file or directory\ntls.key: key /nowhere/key: no such file or directory"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

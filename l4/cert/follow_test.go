@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -33,7 +34,7 @@ func TestFolders(t *testing.T) {
 func TestWarningsAreRationed(t *testing.T) {
 	log := new(logged)
 	source := &wailing{}
-	w := &watcher{sources: func() []Source { return []Source{source} }, log: log.logger(), dirs: map[string]stamp{}, said: map[string]said{}}
+	w := &watcher{sources: func() []Source { return []Source{{"service web", source}} }, log: log.logger(), dirs: map[string]stamp{}, said: map[string]said{}}
 	now := time.Now()
 	step := func(after time.Duration, want int, warnings ...string) {
 		t.Helper()
@@ -55,6 +56,19 @@ func TestWarningsAreRationed(t *testing.T) {
 	step(25*time.Hour, 6, "b")
 	if len(w.said) != 1 {
 		t.Errorf("%d warnings are remembered, want 1", len(w.said))
+	}
+}
+
+// Services that share a file share the line; it says which they are.
+func TestWarningsNameTheirServices(t *testing.T) {
+	log, shared := new(logged), &wailing{now: []string{"a", "a"}}
+	sources := []Source{{"service web", shared}, {"pool db", shared}, {"service mqtt", &wailing{now: []string{"b"}}}}
+	w := &watcher{sources: func() []Source { return sources }, log: log.logger(), dirs: map[string]stamp{}, said: map[string]said{}}
+	w.pass(time.Now())
+	for reason, of := range map[string]string{"a": `"service web, pool db"`, "b": `"service mqtt"`} {
+		if lines := log.with("need attention"); len(lines) != 2 || len(log.with("of="+of+" reason="+reason)) != 1 {
+			t.Errorf("no line about %s, of %s, in\n%s", reason, of, strings.Join(lines, ""))
+		}
 	}
 }
 

@@ -31,33 +31,33 @@ func TestLoadErrors(t *testing.T) {
 		want string // with DIR for the directory
 	}{
 		{"none", Spec{}, "tls.certificates: there has to be one"},
-		{"missing", one(filepath.Join(dir, "no.crt"), key), "tls.certificates[0]: certificate DIR/no.crt: no such file or directory"},
-		{"missing key", one(crt, filepath.Join(dir, "no.key")), "tls.certificates[0]: key DIR/no.key: no such file or directory"},
-		{"directory", one(dir, key), "tls.certificates[0]: certificate DIR: is not a regular file"},
-		{"fifo", one(filepath.Join(dir, "fifo"), key), "tls.certificates[0]: certificate DIR/fifo: is not a regular file"},
-		{"huge", one(huge, key), "tls.certificates[0]: certificate DIR/huge: is larger than 1 MiB"},
-		{"swapped", one(key, crt), "tls.certificates[0]: certificate DIR/good.key holds no certificate in PEM, which begins with -----BEGIN CERTIFICATE-----"},
-		{"no key", one(crt, crt), "tls.certificates[0]: key DIR/good.crt holds no private key in PEM, which begins with -----BEGIN PRIVATE KEY-----"},
-		{"another key", one(crt, file("other.key", keyPEM(newECKey()))), "tls.certificates[0]: key DIR/other.key does not belong to certificate DIR/good.crt"},
-		{"another type of key", one(crt, file("rsa.key", keyPEM(rsaKey()))), "tls.certificates[0]: key DIR/rsa.key does not belong to certificate DIR/good.crt"},
+		{"missing", one(filepath.Join(dir, "no.crt"), key), "tls.certificates[0].cert: certificate DIR/no.crt: no such file or directory"},
+		{"missing key", one(crt, filepath.Join(dir, "no.key")), "tls.certificates[0].key: key DIR/no.key: no such file or directory"},
+		{"directory", one(dir, key), "tls.certificates[0].cert: certificate DIR: is not a regular file"},
+		{"fifo", one(filepath.Join(dir, "fifo"), key), "tls.certificates[0].cert: certificate DIR/fifo: is not a regular file"},
+		{"huge", one(huge, key), "tls.certificates[0].cert: certificate DIR/huge: is larger than 1 MiB"},
+		{"swapped", one(key, crt), "tls.certificates[0].cert: certificate DIR/good.key holds no certificate in PEM, which begins with -----BEGIN CERTIFICATE-----"},
+		{"no key", one(crt, crt), "tls.certificates[0].key: key DIR/good.crt holds no private key in PEM, which begins with -----BEGIN PRIVATE KEY-----"},
+		{"another key", one(crt, file("other.key", keyPEM(newECKey()))), "tls.certificates[0].key: key DIR/other.key does not belong to certificate DIR/good.crt"},
+		{"another type of key", one(crt, file("rsa.key", keyPEM(rsaKey()))), "tls.certificates[0].key: key DIR/rsa.key does not belong to certificate DIR/good.crt"},
 		{
 			"wrong order", one(file("order.crt", append(ca.pem(), good...)), key),
-			"tls.certificates[0]: certificate DIR/order.crt: the certificate of key DIR/good.key has to be the first in the file, it is number 2",
+			"tls.certificates[0].cert: certificate DIR/order.crt: the certificate of key DIR/good.key has to be the first in the file, it is number 2",
 		},
 		{
 			"encrypted", one(crt, file("enc.key", pemOf("ENCRYPTED PRIVATE KEY", []byte{1}))),
-			"tls.certificates[0]: key DIR/enc.key is encrypted, and there is nobody to ask for the passphrase: store it decrypted, with mode 0600",
+			"tls.certificates[0].key: key DIR/enc.key is encrypted, and there is nobody to ask for the passphrase: store it decrypted, with mode 0600",
 		},
 		{
 			"encrypted the old way", one(crt, file("enc1.key", []byte("-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n"))),
-			"tls.certificates[0]: key DIR/enc1.key is encrypted, and there is nobody to ask for the passphrase: store it decrypted, with mode 0600",
+			"tls.certificates[0].key: key DIR/enc1.key is encrypted, and there is nobody to ask for the passphrase: store it decrypted, with mode 0600",
 		},
-		{"broken certificate", one(file("broken.crt", pemOf("CERTIFICATE", []byte("x"))), key), "tls.certificates[0]: certificate DIR/broken.crt is broken: certificate 1 of the file: x509: malformed certificate"},
-		{"half a certificate", one(file("half.crt", good[:len(good)/2]), key), "tls.certificates[0]: certificate DIR/half.crt holds no certificate in PEM, which begins with -----BEGIN CERTIFICATE-----"},
-		{"broken key", one(crt, file("broken.key", pemOf("PRIVATE KEY", []byte("x")))), "tls.certificates[0]: key DIR/broken.key is broken: asn1:"},
+		{"broken certificate", one(file("broken.crt", pemOf("CERTIFICATE", []byte("x"))), key), "tls.certificates[0].cert: certificate DIR/broken.crt is broken: certificate 1 of the file: x509: malformed certificate"},
+		{"half a certificate", one(file("half.crt", good[:len(good)/2]), key), "tls.certificates[0].cert: certificate DIR/half.crt holds no certificate in PEM, which begins with -----BEGIN CERTIFICATE-----"},
+		{"broken key", one(crt, file("broken.key", pemOf("PRIVATE KEY", []byte("x")))), "tls.certificates[0].key: key DIR/broken.key is broken: asn1:"},
 		{
 			"curve", one(file("p224.crt", ca.issue(p224, nil, "a.test")), file("p224.key", keyPEM(p224))),
-			"tls.certificates[0]: certificate DIR/p224.crt has a key on the curve P-224, which TLS does not use; P-256 is widely known",
+			"tls.certificates[0].cert: certificate DIR/p224.crt has a key on the curve P-224, which TLS does not use; P-256 is widely known",
 		},
 		{"authority", with(one(crt, key), func(s *Spec) { s.ClientCA = key }), "tls.client_ca: file DIR/good.key holds no certificate in PEM, which begins with -----BEGIN CERTIFICATE-----"},
 		{"no authority", with(one(crt, key), func(s *Spec) { s.ClientCA = "/nowhere/ca" }), "tls.client_ca: file /nowhere/ca: no such file or directory"},
@@ -71,7 +71,7 @@ func TestLoadErrors(t *testing.T) {
 		{
 			"all at once",
 			Spec{Certificates: []Pair{{Cert: crt, Key: key}, {Cert: "/nowhere/b.crt", Key: key}}, ClientCA: "/nowhere/ca"},
-			"tls.certificates[1]: certificate /nowhere/b.crt: no such file or directory; tls.client_ca: file /nowhere/ca: no such file or directory",
+			"tls.certificates[1].cert: certificate /nowhere/b.crt: no such file or directory\ntls.client_ca: file /nowhere/ca: no such file or directory",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -133,10 +133,10 @@ func TestWarnings(t *testing.T) {
 	}
 	s := load(t, spec, nil)
 	for _, want := range []string{
-		"certificate " + dir + "/expired.crt has expired on ",
+		".cert: certificate " + dir + "/expired.crt has expired on ",
 		"certificate " + dir + "/future.crt is not valid before ",
 		"certificate " + dir + "/ending.crt expires on ",
-		key + " can be read by every user of this host (mode 0644); chmod o= " + key,
+		"tls.certificates[0].key: " + key + " can be read by every user of this host (mode 0644); chmod o= " + key,
 		"tls.ticket_keys: " + spec.TicketKeys + " can be read by every user of this host (mode 0644)",
 		"tls.certificates[0].ocsp: file " + dir + "/nothing.der: no such file or directory",
 	} {

@@ -33,7 +33,7 @@ func loadPair(files []content) (*pair, error) {
 		return nil, crt.failed("certificate")
 	}
 	if key.err != nil {
-		return nil, key.failed("key")
+		return nil, fault{1, key.failed("key")}
 	}
 	chain, err := parseChain(crt.data)
 	if err != nil {
@@ -41,7 +41,7 @@ func loadPair(files []content) (*pair, error) {
 	}
 	private, err := parseKey(key.data)
 	if err != nil {
-		return nil, fmt.Errorf("key %s %w", key.path, err)
+		return nil, fault{1, fmt.Errorf("key %s %w", key.path, err)}
 	}
 	leaf := chain[0]
 	if !belongs(private, leaf) {
@@ -50,7 +50,7 @@ func loadPair(files []content) (*pair, error) {
 				return nil, fmt.Errorf("certificate %s: the certificate of key %s has to be the first in the file, it is number %d", crt.path, key.path, i+2)
 			}
 		}
-		return nil, fmt.Errorf("key %s does not belong to certificate %s", key.path, crt.path)
+		return nil, fault{1, fmt.Errorf("key %s does not belong to certificate %s", key.path, crt.path)}
 	}
 	p := &pair{path: crt.path, warnings: key.exposed()}
 	if p.keyType, err = usable(leaf); err != nil {

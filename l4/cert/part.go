@@ -2,6 +2,7 @@ package cert
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +14,7 @@ import (
 // the files are good for something new.
 type part[T any] struct {
 	// Set once.
-	key   string // in the configuration, for messages
+	keys  []string // of the paths in the configuration, for messages
 	paths []string
 	build func(files []content) (T, error)
 
@@ -61,7 +62,11 @@ func (p *part[T]) refresh() news {
 	p.tried = sum
 	v, err := p.build(files)
 	if err != nil {
-		p.problem = fmt.Errorf("%s: %w", p.key, err)
+		key := p.keys[0]
+		if at := (fault{}); errors.As(err, &at) {
+			key = p.keys[at.file]
+		}
+		p.problem = fmt.Errorf("%s: %w", key, err)
 		if p.loaded() {
 			p.problem = fmt.Errorf("%w; what was loaded before stays in use", p.problem)
 		}
@@ -73,7 +78,16 @@ func (p *part[T]) refresh() news {
 	return n
 }
 
-// problems are errors that are read on one line.
+// A fault is an error in one of several files that are only good together. Any other
+// is in the first of them.
+type fault struct {
+	file int
+	error
+}
+
+func (f fault) Unwrap() error { return f.error }
+
+// problems are errors, each of which is read on a line of its own.
 type problems []error
 
 func (p problems) Error() string {
@@ -81,7 +95,7 @@ func (p problems) Error() string {
 	for i, err := range p {
 		texts[i] = err.Error()
 	}
-	return strings.Join(texts, "; ")
+	return strings.Join(texts, "\n")
 }
 
 func (p problems) Unwrap() []error { return p }

@@ -62,18 +62,18 @@ func Load(spec Spec, old *Store) (*Store, error) {
 	s := &Store{spec: spec, now: time.Now}
 	for i, p := range spec.Certificates {
 		key := fmt.Sprintf("tls.certificates[%d]", i)
-		s.pairs = append(s.pairs, &part[*pair]{key: key, paths: []string{p.Cert, p.Key}, build: loadPair})
+		s.pairs = append(s.pairs, &part[*pair]{keys: []string{key + ".cert", key + ".key"}, paths: []string{p.Cert, p.Key}, build: loadPair})
 		var ocsp *part[*staple]
 		if p.OCSP != "" {
-			ocsp = &part[*staple]{key: key + ".ocsp", paths: []string{p.OCSP}, build: loadStaple}
+			ocsp = &part[*staple]{keys: []string{key + ".ocsp"}, paths: []string{p.OCSP}, build: loadStaple}
 		}
 		s.staples = append(s.staples, ocsp)
 	}
 	if spec.ClientCA != "" {
-		s.ca = &part[*authorities]{key: "tls.client_ca", paths: []string{spec.ClientCA}, build: loadAuthorities}
+		s.ca = &part[*authorities]{keys: []string{"tls.client_ca"}, paths: []string{spec.ClientCA}, build: loadAuthorities}
 	}
 	if spec.TicketKeys != "" {
-		s.tickets = &part[*ticketRoots]{key: "tls.ticket_keys", paths: []string{spec.TicketKeys}, build: loadTicketRoots}
+		s.tickets = &part[*ticketRoots]{keys: []string{"tls.ticket_keys"}, paths: []string{spec.TicketKeys}, build: loadTicketRoots}
 	} else if old != nil {
 		old.mu.Lock()
 		s.own, s.rotated = slices.Clone(old.own), old.rotated
@@ -188,7 +188,7 @@ func (s *Store) compose() {
 		if o := s.staples[i]; o != nil && o.loaded() {
 			until, err := o.value.good(one.cert.Leaf, one.path, now)
 			if err != nil {
-				l.warnings = append(l.warnings, fmt.Sprintf("%s: %v; nothing is stapled", o.key, err))
+				l.warnings = append(l.warnings, fmt.Sprintf("%s: %v; nothing is stapled", o.keys[0], err))
 			} else {
 				one.cert.OCSPStaple = o.value.raw
 			}

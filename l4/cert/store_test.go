@@ -37,7 +37,7 @@ func TestClientCertificates(t *testing.T) {
 	expired := of(ca, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
 	server := of(ca, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })
 
-	alice := &l4.TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", ServerName: "a.test", Subject: `CN=alice,O=Example\, Inc.`, CommonName: "alice"}
+	alice := &l4.TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", ServerName: "a.test", Verified: true, Subject: `CN=alice,O=Example\, Inc.`, CommonName: "alice"}
 	nobody := &l4.TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", ServerName: "a.test"}
 	for _, tt := range []struct {
 		name  string
@@ -160,6 +160,10 @@ func TestRefresh(t *testing.T) {
 	config := s.Config()
 	step := func(what string, changed []string, problem string, want []byte) {
 		t.Helper()
+		at := "tls.certificates[0].cert: "
+		if strings.HasPrefix(problem, "key") {
+			at = "tls.certificates[0].key: "
+		}
 		got, err := s.Refresh()
 		if !slices.Equal(got, changed) {
 			t.Errorf("%s: changed %v, want %v", what, got, changed)
@@ -167,7 +171,7 @@ func TestRefresh(t *testing.T) {
 		switch {
 		case problem == "" && err != nil:
 			t.Errorf("%s: %v", what, err)
-		case problem != "" && (err == nil || err.Error() != "tls.certificates[0]: "+problem+"; what was loaded before stays in use"):
+		case problem != "" && (err == nil || err.Error() != at+problem+"; what was loaded before stays in use"):
 			t.Errorf("%s: got %v, want %s", what, err, problem)
 		}
 		if again, err := s.Refresh(); len(again) > 0 || err != nil {

@@ -21,19 +21,19 @@ func (s *Store) Warnings() []string {
 	var all []string
 	for i, p := range s.pairs {
 		all = append(all, warningsOf(p)...)
-		all = append(all, prefixed(p.key, p.value.warnings)...)
-		all = append(all, prefixed(p.key, lifetime(p.value.path, p.value.cert.Leaf, s.now()))...)
+		all = append(all, prefixed(p.keys[1], p.value.warnings)...)
+		all = append(all, prefixed(p.keys[0], lifetime(p.value.path, p.value.cert.Leaf, s.now()))...)
 		if o := s.staples[i]; o != nil {
 			all = append(all, warningsOf(o)...)
 		}
 	}
 	if s.ca != nil {
 		all = append(all, warningsOf(s.ca)...)
-		all = append(all, prefixed(s.ca.key, s.ca.value.expired(s.now()))...)
+		all = append(all, prefixed(s.ca.keys[0], s.ca.value.expired(s.now()))...)
 	}
 	if s.tickets != nil {
 		all = append(all, warningsOf(s.tickets)...)
-		all = append(all, prefixed(s.tickets.key, s.tickets.value.warnings)...)
+		all = append(all, prefixed(s.tickets.keys[0], s.tickets.value.warnings)...)
 	}
 	return append(all, s.live.Load().warnings...)
 }

@@ -13,8 +13,14 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Source is a *Store or a *Client.
-type Source interface {
+// Source is files to watch, and whose they are.
+type Source struct {
+	Name string // of who uses them, for messages: "service web"
+	Files
+}
+
+// Files is a *Store or a *Client.
+type Files interface {
 	Refresh() (changed []string, err error)
 	Warnings() []string
 	files() []string
@@ -107,6 +113,7 @@ func (w *watcher) pass(now time.Time) {
 	// First, so that nothing is missed between reading and watching.
 	w.follow(sources)
 	taken, fresh, current := map[string]bool{}, map[string]bool{}, []string(nil)
+	whose := map[string][]string{} // the names of the sources with a warning
 	for _, s := range sources {
 		changed, err := s.Refresh()
 		for _, path := range changed {
@@ -121,7 +128,14 @@ func (w *watcher) pass(now time.Time) {
 				fresh[problem.Error()] = true
 			}
 		}
-		current = append(current, s.Warnings()...)
+		for _, text := range s.Warnings() {
+			if names := whose[text]; names == nil {
+				current = append(current, text)
+			} else if names[len(names)-1] == s.Name {
+				continue
+			}
+			whose[text] = append(whose[text], s.Name)
+		}
 	}
 	was := w.said
 	w.said = make(map[string]said, len(current))
@@ -137,7 +151,7 @@ func (w *watcher) pass(now time.Time) {
 			wait = sayReturning
 		}
 		if !known || now.Sub(s.at) >= wait {
-			w.log.Warn("certificates need attention", "reason", text)
+			w.log.Warn("certificates need attention", "of", strings.Join(whose[text], ", "), "reason", text)
 			s.at = now
 		}
 		s.present = true

@@ -50,17 +50,25 @@ var (
 )
 
 // start watches sources until the test ends, and returns when the first pass is over.
-func start(t testing.TB, p pace, sources ...Source) (*logged, *passes) {
+func start(t testing.TB, p pace, sources ...Files) (*logged, *passes) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	log, done, marker := new(logged), make(chan struct{}), &passes{seen: make(chan struct{}, 1)}
 	go func() {
 		defer close(done)
-		watch(ctx, func() []Source { return append(slices.Clone(sources), marker) }, log.logger(), p)
+		watch(ctx, func() []Source { return named(append(slices.Clone(sources), marker)...) }, log.logger(), p)
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	marker.wait(t)
 	return log, marker
+}
+
+// named are sources of the services a, b and so on.
+func named(files ...Files) (sources []Source) {
+	for i, f := range files {
+		sources = append(sources, Source{"service " + string(rune('a'+i)), f})
+	}
+	return sources
 }
 
 // passes is a source that tells when it is refreshed, without holding anything up.
@@ -332,7 +340,7 @@ func TestWatchFollowsSources(t *testing.T) {
 		s := load(t, Spec{Certificates: []Pair{pair}}, nil)
 		caFile := write(t, filepath.Join(dir, "ca"), ca.pem())
 		mu.Lock()
-		sources = []Source{s, loadClient(t, ClientSpec{CA: caFile})}
+		sources = named(s, loadClient(t, ClientSpec{CA: caFile}))
 		mu.Unlock()
 		crt, key = fresh(ca)
 		replace(t, pair.Key, key)
