@@ -28,7 +28,7 @@ func section(t *testing.T, from, to string) string {
 // Every outcome has one row of letters there, and where it names them (rather than
 // the phase) they are those of the log.
 func TestDocumentedLetters(t *testing.T) {
-	_, table, _ := strings.Cut(section(t, "### How a connection ended", "## Control API"), "| outcome | letters |\n")
+	_, table, _ := strings.Cut(section(t, "### How a connection ended", "## Admission"), "| outcome | letters |\n")
 	quoted := regexp.MustCompile("`([^`]+)`")
 	words := func(cell string) (list []string) {
 		for _, m := range quoted.FindAllStringSubmatch(cell, -1) {

@@ -197,6 +197,7 @@ func TestLimitComesLast(t *testing.T) {
 	}
 	p.Kill(l4.Killed)
 	eventually(t, "the end", func() bool { return p.Active() == 0 })
+	p.Flush() // every loop has heard
 	ask(t, p.dial(), "x")
 }
 
