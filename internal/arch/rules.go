@@ -10,11 +10,12 @@ var House = Rules{
 		"l4/wire":    nil,
 		"l4/sock":    nil,
 		"l4/loop":    {"l4/sock"},
+		"l4/notice":  nil,
 		"l4/admit":   {"l4"},
 		"l4/cert":    {"l4"},
 		"l4/tlsio":   {"l4/sock", "l4/loop"}, // the loop for its tests
-		"l4/tcp":     {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/wire", "l4/tlsio", "l4/sock", "l4/loop"},
-		"l4/udp":     {"l4", "l4/balance", "l4/admit", "l4/wire", "l4/sock", "l4/loop"},
+		"l4/tcp":     {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/wire", "l4/tlsio", "l4/notice", "l4/sock", "l4/loop"},
+		"l4/udp":     {"l4", "l4/balance", "l4/admit", "l4/wire", "l4/notice", "l4/sock", "l4/loop"},
 
 		"health": {"l4/wire"},
 		"bpf":    nil,
@@ -51,7 +52,7 @@ var House = Rules{
 		{"l4/tcp", "l4/udp"},
 		{"l4/balance", "l4/admit", "l4/cert", "l4/tlsio"},
 		{"l4/loop"},
-		{"l4/wire", "l4/sock", "l4"},
+		{"l4/wire", "l4/notice", "l4/sock", "l4"},
 	},
 
 	Fenced: []Fence{

@@ -251,7 +251,7 @@ const livePatience = time.Second
 
 // Live returns nil while every event loop takes its turns.
 func (d *Daemon) Live() error {
-	if !d.data.tcp.Healthy(livePatience) {
+	if !d.data.healthy(livePatience) {
 		return fmt.Errorf("an event loop has not answered for %s", livePatience)
 	}
 	return nil

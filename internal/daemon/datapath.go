@@ -43,6 +43,17 @@ func (p datapath) close() {
 	p.loops.Stop()
 }
 
+// healthy reports whether every loop takes its turn within limit.
+func (p datapath) healthy(limit time.Duration) bool {
+	return p.loops.Within(limit, func(int) {})
+}
+
+// conns returns at most limit open connections and sessions, the oldest first; see
+// tcp.Server.Conns.
+func (p datapath) conns(limit int, pool, backend string) []l4.Conn {
+	return l4.Oldest(append(p.tcp.Conns(limit, pool, backend), p.udp.Conns(limit, pool, backend)...), limit)
+}
+
 // active is how many connections and sessions are open.
 func (p datapath) active() int64 { return p.tcp.Active() + p.udp.Active() }
 

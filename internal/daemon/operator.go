@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -192,23 +191,15 @@ func (d *Daemon) Conns(q admin.ConnQuery) ([]admin.Conn, error) {
 		return nil, err
 	}
 	list := []admin.Conn{}
-	for _, c := range d.data.tcp.Conns(q.Limit, q.Pool, q.Backend) {
+	for _, c := range d.data.conns(q.Limit, q.Pool, q.Backend) {
 		list = append(list, admin.Conn{
-			Proto: "tcp", Client: c.Flow.Client, Peer: c.Peer, Local: c.Flow.VIP,
-			Service: c.Service, Pool: c.Pool, Backend: c.Backend, State: c.State,
-			Age: c.Age.Seconds(), Idle: c.Idle.Seconds(), BytesIn: c.BytesIn, BytesOut: c.BytesOut,
-		})
-	}
-	for _, c := range d.data.udp.Conns(q.Limit, q.Pool, q.Backend) {
-		list = append(list, admin.Conn{
-			Proto: "udp", Client: c.Flow.Client, Local: c.Flow.VIP,
+			Proto: c.Flow.Proto.String(), Client: c.Flow.Client, Peer: c.Peer, Local: c.Flow.VIP,
 			Service: c.Service, Pool: c.Pool, Backend: c.Backend, State: c.State,
 			Age: c.Age.Seconds(), Idle: c.Idle.Seconds(), BytesIn: c.BytesIn, BytesOut: c.BytesOut,
 			DatagramsIn: c.DatagramsIn, DatagramsOut: c.DatagramsOut,
 		})
 	}
-	slices.SortStableFunc(list, func(a, b admin.Conn) int { return cmp.Compare(b.Age, a.Age) })
-	return list[:min(q.Limit, len(list))], nil
+	return list, nil
 }
 
 // knows returns an error if a pool or backend that is not "" does not exist;

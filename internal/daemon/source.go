@@ -54,7 +54,7 @@ func (s source) LastReload() (at time.Time, ok bool) {
 
 func (s source) AcceptErrors() map[string]uint64 { return s.d.data.tcp.AcceptErrors() }
 
-func (s source) LoopBusy() (busy, total []time.Duration) { return s.d.data.tcp.LoopBusy() }
+func (s source) LoopBusy() (busy, total []time.Duration) { return s.d.data.loops.Busy() }
 
 func (s source) Certificates() (list []metrics.Certificate) {
 	for _, svc := range s.d.generation.Load().services {

@@ -60,7 +60,7 @@ func (d *Daemon) feedWatchdog(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if d.data.tcp.Healthy(interval / 4) {
+			if d.data.healthy(interval / 4) {
 				d.notify.send(systemd.SdNotifyWatchdog)
 			}
 		}

@@ -24,6 +24,7 @@ import (
 type live struct {
 	fake
 	server *tcp.Server
+	loops  loop.Group
 }
 
 func (l *live) Services() []*tcp.Service {
@@ -32,7 +33,7 @@ func (l *live) Services() []*tcp.Service {
 }
 
 func (l *live) AcceptErrors() map[string]uint64         { return l.server.AcceptErrors() }
-func (l *live) LoopBusy() (busy, total []time.Duration) { return l.server.LoopBusy() }
+func (l *live) LoopBusy() (busy, total []time.Duration) { return l.loops.Busy() }
 
 // echo is a backend that returns what it gets.
 func echo(t *testing.T) netip.AddrPort {
@@ -190,7 +191,7 @@ func TestGaugesStayTrue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	src := &live{fake: fake{pools: []*balance.Pool{good, bad}}, server: server}
+	src := &live{fake: fake{pools: []*balance.Pool{good, bad}}, server: server, loops: loops}
 	reg := registry(src)
 	samples := startSampler(t, reg)
 

@@ -98,11 +98,18 @@ func (l *Loop) Run() {
 			}
 			l.dispatch(r)
 		}
-		for _, f := range l.after {
-			f()
-		}
+		l.runAfter()
 		l.runPosted()
 		l.wheel.advance(int64(l.now / tick))
+		// Again: what was posted, and timers, may leave something to the end of the
+		// round too. Not only now, because what is posted may close what holds it.
+		l.runAfter()
+	}
+}
+
+func (l *Loop) runAfter() {
+	for _, f := range l.after {
+		f()
 	}
 }
 
@@ -168,7 +175,7 @@ func (l *Loop) add(fd int, h Handler, register func(e *sock.Epoll, fd int, tag u
 }
 
 // AfterEvents has f called in every round from now on, when all handlers have been
-// told what is ready.
+// told what is ready, and once more at the end of the round.
 func (l *Loop) AfterEvents(f func()) { l.after = append(l.after, f) }
 
 // Remove forgets fd, right before the caller closes it.

@@ -9,25 +9,32 @@ import (
 
 // Connect starts a TCP connection to dst, from source unless that is the zero
 // Addr. A transparent source need not be an address of this host (IP_TRANSPARENT,
-// which takes CAP_NET_ADMIN or CAP_NET_RAW). The handshake goes on in the background: the descriptor becomes
-// writable when it has ended, and PendingError tells how. An error leaves no
-// descriptor behind.
+// which takes CAP_NET_ADMIN or CAP_NET_RAW). The handshake goes on in the background:
+// the descriptor becomes writable when it has ended, and PendingError tells how. An
+// error leaves no descriptor behind.
 func Connect(dst netip.AddrPort, source netip.Addr, transparent bool) (fd int, err Errno) {
+	return connectSocket(unix.SOCK_STREAM, dst, source, transparent)
+}
+
+func connectSocket(kind int, dst netip.AddrPort, source netip.Addr, transparent bool) (fd int, err Errno) {
 	var sa unix.RawSockaddrAny
 	size, family := encode(&sa, dst)
-	fd, err = stream(family)
+	fd, err = open(family, kind)
 	if err != 0 {
 		return -1, err
 	}
-	if err = setsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err == 0 && transparent {
+	if kind == unix.SOCK_STREAM {
+		err = setsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	}
+	if err == 0 && transparent {
 		err = setTransparent(fd, family)
 	}
-	if err == 0 && source.IsValid() {
-		if source.Is4() == (family == unix.AF_INET) {
-			err = bindSource(fd, source)
-		} else {
-			err = EADDRNOTAVAIL // of the other family
-		}
+	switch {
+	case err != 0 || !source.IsValid():
+	case source.Is4() != (family == unix.AF_INET):
+		err = EADDRNOTAVAIL // of the other family
+	default:
+		err = bindSource(fd, source)
 	}
 	if err == 0 {
 		err = connect(fd, &sa, size)
@@ -51,7 +58,7 @@ func ConnectUnix(path string) (fd int, err Errno) {
 	for i := range len(path) {
 		sa.Path[i] = int8(path[i])
 	}
-	fd, err = stream(unix.AF_UNIX)
+	fd, err = open(unix.AF_UNIX, unix.SOCK_STREAM)
 	if err != 0 {
 		return -1, err
 	}
@@ -63,8 +70,9 @@ func ConnectUnix(path string) (fd int, err Errno) {
 	return fd, 0
 }
 
-func stream(family int) (int, Errno) {
-	fd, _, err := unix.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+// open opens a socket of the kind, SOCK_STREAM or SOCK_DGRAM.
+func open(family, kind int) (int, Errno) {
+	fd, _, err := unix.RawSyscall(unix.SYS_SOCKET, uintptr(family), uintptr(kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC), 0)
 	return int(fd), err
 }
 
@@ -78,7 +86,7 @@ func setTransparent(fd, family int) Errno {
 // MayBeTransparent reports whether this process may connect from addresses that
 // are not this host's.
 func MayBeTransparent() Errno {
-	fd, err := stream(unix.AF_INET)
+	fd, err := open(unix.AF_INET, unix.SOCK_STREAM)
 	if err != 0 {
 		return err
 	}

@@ -1,7 +1,6 @@
 package sock
 
 import (
-	"errors"
 	"net/netip"
 	"os"
 	"unsafe"
@@ -12,9 +11,7 @@ import (
 // ListenOptions are settings of a listening socket. Accepted sockets inherit
 // no-delay and keepalive from it, which saves system calls for every connection.
 type ListenOptions struct {
-	V6Only   bool // [::] takes no IPv4 clients
-	Freebind bool // the address need not exist on this host
-	Share    bool // several sockets of this process share the address (SO_REUSEPORT)
+	BindOptions
 
 	// Keepalive of accepted sockets in seconds; KeepaliveProbes 0 turns it off.
 	KeepaliveIdle, KeepaliveInterval, KeepaliveProbes int
@@ -27,57 +24,16 @@ const backlog = 65535
 // kernel has no IPv6, the dual-stack wildcard is that of IPv4. Errors are
 // *os.SyscallError around an Errno.
 func Bind(addr netip.AddrPort, o ListenOptions) (fd int, err error) {
-	fd, err = bind(addr, o)
-	if addr.Addr() == netip.IPv6Unspecified() && !o.V6Only && errors.Is(err, unix.EAFNOSUPPORT) {
-		return bind(netip.AddrPortFrom(netip.IPv4Unspecified(), addr.Port()), o)
-	}
-	return fd, err
-}
-
-func bind(addr netip.AddrPort, o ListenOptions) (fd int, err error) {
-	var sa unix.RawSockaddrAny
-	size, family := encode(&sa, addr)
-	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, os.NewSyscallError("socket", err)
-	}
-	if err := o.set(fd, family); err != 0 {
-		Close(fd)
-		return -1, os.NewSyscallError("setsockopt", err)
-	}
-	if _, _, err := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&sa)), size); err != 0 {
-		Close(fd)
-		return -1, os.NewSyscallError("bind", err)
-	}
-	return fd, nil
-}
-
-func (o ListenOptions) set(fd, family int) Errno {
-	type option struct{ level, name, value int }
-	options := []option{
-		{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1},
-		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
-	}
-	if o.Share {
-		options = append(options, option{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1})
-	}
-	if o.Freebind {
-		// IP_FREEBIND covers IPv6 sockets too.
-		options = append(options, option{unix.IPPROTO_IP, unix.IP_FREEBIND, 1})
-	}
-	if family == unix.AF_INET6 {
-		v6only := 0
-		if o.V6Only {
-			v6only = 1
-		}
-		options = append(options, option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, v6only})
-	}
-	for _, op := range options {
-		if err := setsockoptInt(fd, op.level, op.name, op.value); err != 0 {
+	return bindSocket(unix.SOCK_STREAM, addr, o.BindOptions, func(fd, _ int) Errno {
+		err := setAll(fd, []option{
+			{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1},
+			{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		})
+		if err != 0 {
 			return err
 		}
-	}
-	return o.setKeepalive(fd)
+		return o.setKeepalive(fd)
+	})
 }
 
 func (o ListenOptions) setKeepalive(fd int) Errno {

@@ -1,9 +1,7 @@
 package sock
 
 import (
-	"errors"
 	"net/netip"
-	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -11,9 +9,7 @@ import (
 
 // UDPOptions are settings of a socket that takes datagrams from anybody.
 type UDPOptions struct {
-	V6Only   bool // [::] takes no IPv4 clients
-	Freebind bool // the address need not exist on this host
-	Share    bool // several sockets of this process share the address (SO_REUSEPORT)
+	BindOptions
 
 	// LocalAddr has every datagram tell which of this host's addresses it came to:
 	// a socket bound to a wildcard address cannot know otherwise (IP_PKTINFO).
@@ -26,66 +22,24 @@ type UDPOptions struct {
 
 // BindUDP opens a UDP socket bound to addr, which takes datagrams at once. Where
 // the kernel has no IPv6, the dual-stack wildcard is that of IPv4. Errors are
-// *os.SyscallError around an Errno.
+// *os.SyscallError around an Errno. SO_REUSEADDR is never set: on a UDP socket it lets
+// another process take the same address, and with it the clients.
 func BindUDP(addr netip.AddrPort, o UDPOptions) (fd int, err error) {
-	fd, err = bindUDP(addr, o)
-	if addr.Addr() == netip.IPv6Unspecified() && !o.V6Only && errors.Is(err, unix.EAFNOSUPPORT) {
-		return bindUDP(netip.AddrPortFrom(netip.IPv4Unspecified(), addr.Port()), o)
-	}
-	return fd, err
+	return bindSocket(unix.SOCK_DGRAM, addr, o.BindOptions, o.set)
 }
 
-func bindUDP(addr netip.AddrPort, o UDPOptions) (fd int, err error) {
-	var sa unix.RawSockaddrAny
-	size, family := encode(&sa, addr)
-	fd, errno := datagrams(family)
-	if errno != 0 {
-		return -1, os.NewSyscallError("socket", errno)
-	}
-	if errno := o.set(fd, family); errno != 0 {
-		Close(fd)
-		return -1, os.NewSyscallError("setsockopt", errno)
-	}
-	if _, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&sa)), size); errno != 0 {
-		Close(fd)
-		return -1, os.NewSyscallError("bind", errno)
-	}
-	return fd, nil
-}
-
-// set never sets SO_REUSEADDR: on a UDP socket it lets another process take the
-// same address, and with it the clients.
 func (o UDPOptions) set(fd, family int) Errno {
-	type option struct{ level, name, value int }
 	var options []option
-	if o.Share {
-		options = append(options, option{unix.SOL_SOCKET, unix.SO_REUSEPORT, 1})
+	if o.LocalAddr && family == unix.AF_INET6 {
+		options = append(options, option{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1})
 	}
-	if o.Freebind {
-		// IP_FREEBIND covers IPv6 sockets too.
-		options = append(options, option{unix.IPPROTO_IP, unix.IP_FREEBIND, 1})
+	if o.LocalAddr && (family == unix.AF_INET || !o.V6Only) {
+		// An IPv6 socket tells of IPv4 datagrams too, but of a broadcast only where it
+		// was sent to, which nothing can be sent from.
+		options = append(options, option{unix.IPPROTO_IP, unix.IP_PKTINFO, 1})
 	}
-	if family == unix.AF_INET6 {
-		v6only := 0
-		if o.V6Only {
-			v6only = 1
-		}
-		options = append(options, option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, v6only})
-	}
-	if o.LocalAddr {
-		if family == unix.AF_INET6 {
-			options = append(options, option{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1})
-		}
-		if family == unix.AF_INET || !o.V6Only {
-			// An IPv6 socket tells of IPv4 datagrams too, but of a broadcast only
-			// where it was sent to, which nothing can be sent from.
-			options = append(options, option{unix.IPPROTO_IP, unix.IP_PKTINFO, 1})
-		}
-	}
-	for _, op := range options {
-		if err := setsockoptInt(fd, op.level, op.name, op.value); err != 0 {
-			return err
-		}
+	if err := setAll(fd, options); err != 0 {
+		return err
 	}
 	if o.Buffer > 0 {
 		SetUDPBuffer(fd, o.Buffer)
@@ -127,27 +81,7 @@ func Overflowed(fd int) uint32 {
 // port in the moment before it was connected has been dropped. EAGAIN means that
 // there is no free local port. An error leaves no descriptor behind.
 func ConnectUDP(dst netip.AddrPort, source netip.Addr, transparent bool) (fd int, err Errno) {
-	var sa unix.RawSockaddrAny
-	size, family := encode(&sa, dst)
-	fd, err = datagrams(family)
-	if err != 0 {
-		return -1, err
-	}
-	if transparent {
-		err = setTransparent(fd, family)
-	}
-	if err == 0 && source.IsValid() {
-		if source.Is4() == (family == unix.AF_INET) {
-			err = bindSource(fd, source)
-		} else {
-			err = EADDRNOTAVAIL // of the other family
-		}
-	}
-	if err == 0 {
-		err = connect(fd, &sa, size)
-	}
-	if err != 0 {
-		Close(fd)
+	if fd, err = connectSocket(unix.SOCK_DGRAM, dst, source, transparent); err != 0 {
 		return -1, err
 	}
 	// connect first takes a port and then limits it to one peer.
@@ -170,9 +104,4 @@ func Deaf(fd int) Errno {
 	program := [...]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	return setsockopt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, unsafe.Pointer(&prog), unsafe.Sizeof(prog))
-}
-
-func datagrams(family int) (int, Errno) {
-	fd, _, err := unix.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	return int(fd), err
 }

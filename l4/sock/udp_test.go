@@ -62,7 +62,7 @@ func TestUDPAddresses(t *testing.T) {
 	}{
 		{"127.0.0.1:0", "127.0.0.1", sock.UDPOptions{}, ""},
 		{"0.0.0.0:0", "127.0.0.7", sock.UDPOptions{LocalAddr: true}, "127.0.0.7"},
-		{"[::1]:0", "::1", sock.UDPOptions{V6Only: true}, ""},
+		{"[::1]:0", "::1", sock.UDPOptions{BindOptions: sock.BindOptions{V6Only: true}}, ""},
 		{"[::]:0", "::1", sock.UDPOptions{LocalAddr: true}, "::1"},
 		{"[::]:0", "127.0.0.9", sock.UDPOptions{LocalAddr: true}, "127.0.0.9"},
 	} {
@@ -122,11 +122,11 @@ func TestPeersAreComparable(t *testing.T) {
 }
 
 func TestUDPBindErrors(t *testing.T) {
-	_, taken := bindUDP(t, "127.0.0.1:0", sock.UDPOptions{Share: true})
+	_, taken := bindUDP(t, "127.0.0.1:0", sock.UDPOptions{BindOptions: sock.BindOptions{Share: true}})
 	if _, err := sock.BindUDP(taken, sock.UDPOptions{}); !errors.Is(err, sock.EADDRINUSE) {
 		t.Errorf("a taken port: %v", err)
 	}
-	if fd, err := sock.BindUDP(taken, sock.UDPOptions{Share: true}); err != nil {
+	if fd, err := sock.BindUDP(taken, sock.UDPOptions{BindOptions: sock.BindOptions{Share: true}}); err != nil {
 		t.Errorf("sharing: %v", err)
 	} else {
 		sock.Close(fd)
@@ -136,7 +136,7 @@ func TestUDPBindErrors(t *testing.T) {
 		t.Errorf("a foreign address: %v", err)
 	}
 	for _, a := range []string{"192.0.2.1:0", "[2001:db8::1]:0"} {
-		bindUDP(t, a, sock.UDPOptions{Freebind: true})
+		bindUDP(t, a, sock.UDPOptions{BindOptions: sock.BindOptions{Freebind: true}})
 	}
 }
 

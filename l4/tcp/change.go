@@ -98,22 +98,13 @@ func (s *Server) overlaps(addr netip.AddrPort) bool {
 }
 
 func listenOptions(l l4.Listen, spec Spec) sock.ListenOptions {
-	o := sock.ListenOptions{V6Only: l.V6Only, Freebind: spec.Freebind}
+	o := sock.ListenOptions{BindOptions: sock.BindOptions{V6Only: l.V6Only, Freebind: spec.Freebind}}
 	o.KeepaliveIdle, o.KeepaliveInterval, o.KeepaliveProbes = spec.Keepalive.seconds()
 	return o
 }
 
 func bindError(l l4.Listen, spec Spec, err error) error {
-	remedy := ""
-	switch {
-	case errors.Is(err, sock.EADDRINUSE):
-		remedy = "; another process listens there (ss -ltnp shows which)"
-	case errors.Is(err, sock.EADDRNOTAVAIL):
-		remedy = "; this host does not have the address: add it, or set freebind: true"
-	case errors.Is(err, sock.EACCES), errors.Is(err, sock.EPERM):
-		remedy = "; ports below 1024 need CAP_NET_BIND_SERVICE"
-	}
-	return fmt.Errorf("service %s: listen %s: %w%s", spec.Name, l, err, remedy)
+	return fmt.Errorf("service %s: listen %s: %w%s", spec.Name, l, err, sock.BindRemedy(err, l.Addr.Port(), "ss -ltnp"))
 }
 
 // discard closes sockets that no loop knows of.

@@ -9,21 +9,15 @@ import (
 )
 
 // A closer closes a worker's connections to one backend evenly over some time, so
-// that their clients do not all come back at once. It keeps no list of them, which
-// would have to learn of every one that ends by itself: at each step it counts
-// those that are left and closes the part that is due.
+// that their clients do not all come back at once.
 type closer struct {
 	worker  *worker
 	backend *balance.Backend
 	outcome l4.Outcome
 	before  time.Duration // connections accepted later are left alone
-	until   time.Duration
-	pace    time.Duration
+	spread  loop.Spread
 	timer   loop.Timer
 }
-
-// closerPace is the shortest time between two steps of a closer.
-const closerPace = 20 * time.Millisecond
 
 // closeBackend ends the connections to b; those that are still being made go to
 // another backend at once.
@@ -44,9 +38,7 @@ func (w *worker) closeBackend(b *balance.Backend, o l4.Outcome, spread time.Dura
 	if spread <= 0 {
 		return
 	}
-	k := &closer{worker: w, backend: b, outcome: o, before: before}
-	k.until = w.loop.Now() + spread
-	k.pace = max(spread/100, closerPace)
+	k := &closer{worker: w, backend: b, outcome: o, before: before, spread: loop.SpreadOver(spread, w.loop.Now())}
 	k.timer.Owner = k
 	k.Expired(&k.timer)
 }
@@ -64,12 +56,9 @@ func (k *closer) Expired(*loop.Timer) {
 	if n == 0 {
 		return
 	}
-	due := n
-	if left := k.until - w.loop.Now(); left > 0 {
-		steps := int(left/k.pace) + 1
-		due = (n + steps - 1) / steps
-		// With fewer connections than steps the last ones wait.
-		w.loop.Start(&k.timer, min(max(k.pace, left/time.Duration(n)), left))
+	due, wait := k.spread.Step(n, w.loop.Now())
+	if wait > 0 {
+		w.loop.Start(&k.timer, wait)
 	}
 	w.closeAll(k.outcome, func(c *conn) bool {
 		if due == 0 || !matches(c) {

@@ -89,7 +89,7 @@ func (c *conn) begin() {
 			return
 		}
 	}
-	if !svc.admit(r.Spec.MaxConnections) {
+	if !svc.active.Take(r.Spec.MaxConnections) {
 		w.server.notify(svc, noticeServiceFull, "")
 		c.refuse(l4.RefusedLimit)
 		return

@@ -1,25 +1,11 @@
 package tcp
 
 import (
-	"cmp"
-	"net/netip"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/loop"
 )
-
-// Conn is one open client connection at one moment.
-type Conn struct {
-	Service, Pool, Backend string // Backend is "" while none is chosen
-	Flow                   l4.Flow
-	Peer                   netip.AddrPort // the proxy that stated the client's address; the zero value without one
-	State                  string         // greeting | queued | connecting | open | closing
-	Age                    time.Duration  // since it was accepted
-	Idle                   time.Duration  // since bytes moved last; 0 before a backend has answered the connect
-	BytesIn, BytesOut      uint64         // from the client, to the client
-}
 
 var phaseNames = [...]string{
 	closed: "closing", greeting: "greeting", securing: "greeting",
@@ -31,27 +17,17 @@ var phaseNames = [...]string{
 // pool, of a backend, or of any if the name is "". Each loop looks at its
 // connections from the oldest on until it has enough, which stops its traffic for
 // as long; one that does not do so within a second is left out.
-func (s *Server) Conns(limit int, pool, backend string) []Conn {
-	var mu sync.Mutex
-	var all []Conn
-	s.wait(time.Second, func(w *worker) {
-		some := w.oldest(limit, pool, backend)
-		mu.Lock()
-		defer mu.Unlock()
-		all = append(all, some...)
-	})
-	mu.Lock()
-	defer mu.Unlock()
-	list := slices.Clone(all) // a loop that is late may still append
-	slices.SortStableFunc(list, func(a, b Conn) int { return cmp.Compare(b.Age, a.Age) })
-	return list[:min(limit, len(list))]
+func (s *Server) Conns(limit int, pool, backend string) []l4.Conn {
+	return l4.Oldest(loop.Gather(s.loops, time.Second, func(i int) []l4.Conn {
+		return s.workers[i].oldest(limit, pool, backend)
+	}), limit)
 }
 
 // oldest describes the worker's part of Server.Conns.
-func (w *worker) oldest(limit int, pool, backend string) (list []Conn) {
+func (w *worker) oldest(limit int, pool, backend string) (list []l4.Conn) {
 	now := w.loop.Now()
 	for c := w.conns.last; c != nil && len(list) < limit; c = c.prev {
-		d := Conn{
+		d := l4.Conn{
 			Service: c.route.service.Name, Pool: c.poolName(), Flow: c.flow, State: phaseNames[c.phase],
 			Age: now - c.start, BytesIn: c.client.moved, BytesOut: c.backend.moved,
 		}
@@ -61,7 +37,7 @@ func (w *worker) oldest(limit int, pool, backend string) (list []Conn) {
 		if c.front != nil {
 			d.Peer = c.front.peer
 		}
-		if pool != "" && d.Pool != pool || backend != "" && d.Backend != backend {
+		if !d.Of(pool, backend) {
 			continue
 		}
 		if c.connecting != l4.Unreached {

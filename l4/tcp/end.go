@@ -42,7 +42,7 @@ func (c *conn) finish(o l4.Outcome, by l4.Side) {
 	c.report(o, by)
 	c.lease.Release()
 	c.leave()
-	c.route.service.active.Add(-1)
+	c.route.service.active.Give()
 	w.server.active.Add(-1)
 	w.release(c)
 }
@@ -116,7 +116,7 @@ func (c *conn) report(o l4.Outcome, by l4.Side) {
 		Wait:  c.waited, Connect: c.connecting, FirstByte: c.firstByte, Total: total,
 		BytesIn: c.client.moved, BytesOut: c.backend.moved,
 		Retries: int(c.retries), Outcome: o, By: by, Strategy: c.strategy, QueuePos: int(c.queuePos),
-		ActConn: w.server.active.Load(), SvcConn: svc.active.Load(),
+		ActConn: w.server.active.Load(), SvcConn: svc.active.Taken(),
 	}
 	if c.up != nil {
 		w.session.PoolConn = c.up.Pool.Active()

@@ -1,21 +1,11 @@
 package tcp
 
 import (
-	"sync/atomic"
-	"time"
-
 	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/notice"
 )
 
-// Loops must not write logs, which may block. They post notices, at most one a
-// second of each kind and service, to a goroutine that does.
-type notice struct {
-	kind    noticeKind
-	service string
-	detail  string
-	skipped uint64 // the same, not logged since the last one
-}
-
+// What an operator hears of, of each service.
 type noticeKind uint8
 
 const (
@@ -36,32 +26,21 @@ const (
 	numNoticeKinds
 )
 
-var noticeTexts = [numNoticeKinds]string{
-	"connection refused: no eligible backend",
-	"connection refused: every eligible backend is at max_connections",
-	"connection refused: every eligible backend is at max_connections and the queue is full",
-	"connection refused: no backend had room within queue.timeout",
-	"connection refused: service is at max_connections",
-	"accepting is paused",
-	"connection refused: no free local port towards the backend",
-	"connection refused: out of file descriptors or socket memory",
-	"connection closed: bad PROXY header from a trusted peer",
-	"connection closed: bad TLS ClientHello",
-	"connection refused: tls.max_handshakes are under way",
-	"connection closed: TLS handshake with the client failed",
-	"TLS handshake with a backend failed",
-	"backend ended without a word: what the client has sent goes to another one",
-}
-
-// detailKey says what the detail of a notice is.
-func (k noticeKind) detailKey() string {
-	switch k {
-	case noticeAccept, noticeBadProxy, noticeBadHello, noticeHandshake, noticeBackendTLS:
-		return "reason"
-	case noticeReplay:
-		return "backend"
-	}
-	return "pool"
+var notices = [numNoticeKinds]notice.Kind{
+	noticeNoBackend:     {Text: "connection refused: no eligible backend", Key: "pool"},
+	noticeBusy:          {Text: "connection refused: every eligible backend is at max_connections", Key: "pool"},
+	noticeQueueFull:     {Text: "connection refused: every eligible backend is at max_connections and the queue is full", Key: "pool"},
+	noticeQueueTimeout:  {Text: "connection refused: no backend had room within queue.timeout", Key: "pool"},
+	noticeServiceFull:   {Text: "connection refused: service is at max_connections"},
+	noticeAccept:        {Text: "accepting is paused", Key: "reason"},
+	noticeNoLocalPort:   {Text: "connection refused: no free local port towards the backend", Key: "pool"},
+	noticeNoDescriptors: {Text: "connection refused: out of file descriptors or socket memory", Key: "pool"},
+	noticeBadProxy:      {Text: "connection closed: bad PROXY header from a trusted peer", Key: "reason"},
+	noticeBadHello:      {Text: "connection closed: bad TLS ClientHello", Key: "reason"},
+	noticeHandshakes:    {Text: "connection refused: tls.max_handshakes are under way"},
+	noticeHandshake:     {Text: "connection closed: TLS handshake with the client failed", Key: "reason"},
+	noticeBackendTLS:    {Text: "TLS handshake with a backend failed", Key: "reason"},
+	noticeReplay:        {Text: "backend ended without a word: what the client has sent goes to another one", Key: "backend"},
 }
 
 // noticeOf maps the outcomes an operator should hear of.
@@ -81,34 +60,6 @@ func noticeOf(o l4.Outcome) (noticeKind, bool) {
 	return 0, false
 }
 
-type noticeGate struct {
-	at      atomic.Int64 // unix nanoseconds of the last one let through
-	skipped atomic.Uint64
-}
-
 func (s *Server) notify(svc *Service, kind noticeKind, detail string) {
-	gate := &svc.noticed[kind]
-	now := time.Now().UnixNano()
-	if last := gate.at.Load(); now-last < int64(time.Second) || !gate.at.CompareAndSwap(last, now) {
-		gate.skipped.Add(1)
-		return
-	}
-	select {
-	case s.notices <- notice{kind, svc.Name, detail, gate.skipped.Swap(0)}:
-	default: // the log is stuck; counters tell the story
-	}
-}
-
-// logNotices runs until notices is closed.
-func (s *Server) logNotices() {
-	for n := range s.notices {
-		args := []any{"service", n.service}
-		if n.detail != "" {
-			args = append(args, n.kind.detailKey(), n.detail)
-		}
-		if n.skipped > 0 {
-			args = append(args, "more_since_last", n.skipped)
-		}
-		s.log.Warn(noticeTexts[n.kind], args...)
-	}
+	s.notices.Post(&svc.noticed[kind], notices[kind], svc.Name, detail)
 }

@@ -136,8 +136,7 @@ func (c *conn) verify() {
 			return
 		}
 		c.backend.readable = true
-		w := c.worker
+		c.worker.makeRoom() // many may come here in one round
 		c.opened()
-		w.writeOut() // this runs when the round's own has been
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/notice"
 	"github.com/poise-lb/poise/l4/sock"
 )
 
@@ -45,13 +46,11 @@ type Hooks struct {
 // Server owns the listeners and connections of all TCP services.
 type Server struct {
 	// Set once.
-	log         *slog.Logger
 	hooks       Hooks
 	loops       loop.Group
 	descriptors *sock.Descriptors
 	workers     []*worker
-	notices     chan notice
-	logging     sync.WaitGroup
+	notices     *notice.Writer
 
 	active       atomic.Int64
 	acceptErrors [numAcceptErrors]atomic.Uint64
@@ -69,17 +68,15 @@ type Server struct {
 // descriptors are what the whole data path may use.
 func NewServer(loops loop.Group, descriptors *sock.Descriptors, log *slog.Logger, h Hooks) *Server {
 	s := &Server{
-		log:         log,
 		hooks:       h,
 		loops:       loops,
 		descriptors: descriptors,
 		workers:     make([]*worker, len(loops)),
-		notices:     make(chan notice, 64),
+		notices:     notice.NewWriter(log),
 		listeners:   map[l4.Listen]*listener{},
 		services:    map[string]*Service{},
 	}
 	loops.Do(func(i int, l *loop.Loop) { s.workers[i] = newWorker(s, l) })
-	s.logging.Go(s.logNotices)
 	return s
 }
 
@@ -94,8 +91,7 @@ func (s *Server) Close() {
 		return
 	}
 	s.loops.Do(func(i int, _ *loop.Loop) { s.workers[i].shut() })
-	close(s.notices)
-	s.logging.Wait()
+	s.notices.Close()
 }
 
 // StopAccepting closes every listener once its accept queue is empty. Open
@@ -138,36 +134,11 @@ func (s *Server) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Dura
 // Flush adds what open connections have moved so far to the byte counters,
 // which otherwise learn of it when a connection ends. It gives up on a loop that
 // does not answer within a second.
-func (s *Server) Flush() { s.wait(time.Second, (*worker).flushCounts) }
-
-// Healthy reports whether every loop takes its turn within d.
-func (s *Server) Healthy(d time.Duration) bool { return s.wait(d, func(*worker) {}) }
-
-func (s *Server) each(f func(*worker)) {
-	for _, w := range s.workers {
-		w.loop.Post(func() { f(w) })
-	}
+func (s *Server) Flush() {
+	s.loops.Within(time.Second, func(i int) { s.workers[i].flushCounts() })
 }
 
-// wait runs f on every loop and reports whether all have done so within d.
-func (s *Server) wait(d time.Duration, f func(*worker)) bool {
-	done := make(chan struct{}, len(s.workers))
-	for _, w := range s.workers {
-		if !w.loop.Post(func() { f(w); done <- struct{}{} }) {
-			return false
-		}
-	}
-	limit := time.NewTimer(d)
-	defer limit.Stop()
-	for range s.workers {
-		select {
-		case <-done:
-		case <-limit.C:
-			return false
-		}
-	}
-	return true
-}
+func (s *Server) each(f func(*worker)) { s.loops.Each(func(i int) { f(s.workers[i]) }) }
 
 // Active returns the number of open client connections.
 func (s *Server) Active() int64 { return s.active.Load() }
@@ -187,17 +158,6 @@ func (s *Server) Services() []*Service {
 	}
 	slices.SortFunc(list, func(a, b *Service) int { return cmp.Compare(a.Name, b.Name) })
 	return list
-}
-
-// LoopBusy returns, for every loop, the time it has spent at work rather than
-// waiting, and the time it exists.
-func (s *Server) LoopBusy() (busy, total []time.Duration) {
-	for _, w := range s.workers {
-		age := time.Since(w.started)
-		total = append(total, age)
-		busy = append(busy, max(age-w.loop.Waited(), 0))
-	}
-	return busy, total
 }
 
 // AcceptErrors counts, by reason, how often accepting had to pause or failed.

@@ -228,10 +228,10 @@ func TestFlushCountsOpenConnections(t *testing.T) {
 	if st.BytesIn.Load() != 16 || b.Stats.BytesOut.Load() != 16 {
 		t.Error("bytes are counted twice")
 	}
-	if !p.Healthy(patience) {
+	if !p.loops.Within(patience, func(int) {}) {
 		t.Error("a loop does not answer")
 	}
-	busy, total := p.LoopBusy()
+	busy, total := p.loops.Busy()
 	if len(busy) != 2 || busy[0] < 0 || busy[0] > total[0] {
 		t.Errorf("busy %v of %v", busy, total)
 	}

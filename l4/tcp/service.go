@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/notice"
 )
 
 // Service is the part of a TCP service that outlives its configuration: its
@@ -13,9 +14,9 @@ type Service struct {
 	Name  string // set once
 	Stats ServiceStats
 
-	active  atomic.Int64
+	active  l4.Places
 	leaving atomic.Bool // removed from the configuration
-	noticed [numNoticeKinds]noticeGate
+	noticed [numNoticeKinds]notice.Gate
 }
 
 // ServiceStats are counters that never fall.
@@ -34,27 +35,10 @@ type ServiceStats struct {
 
 // Active returns the number of open connections. It never exceeds the
 // configured limit, not even for a moment.
-func (s *Service) Active() int64 { return s.active.Load() }
+func (s *Service) Active() int64 { return s.active.Taken() }
 
 // Leaving reports whether the service is configured no longer.
 func (s *Service) Leaving() bool { return s.leaving.Load() }
-
-// admit counts one more connection, unless that would exceed limit (0 = none).
-func (s *Service) admit(limit int) bool {
-	if limit == 0 {
-		s.active.Add(1)
-		return true
-	}
-	for {
-		n := s.active.Load()
-		if n >= int64(limit) {
-			return false
-		}
-		if s.active.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
-}
 
 // keepalive returns the settings in the whole seconds that the kernel takes.
 func (k Keepalive) seconds() (idle, interval, probes int) {

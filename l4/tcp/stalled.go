@@ -24,8 +24,8 @@ func (s *Server) Stalled(b *balance.Backend) (stalled, established int) {
 		return 0, 0
 	}
 	var stuck, all atomic.Int64
-	s.wait(time.Second, func(w *worker) {
-		for c := w.conns.first; c != nil; c = c.next {
+	s.loops.Within(time.Second, func(i int) {
+		for c := s.workers[i].conns.first; c != nil; c = c.next {
 			if c.phase != relaying || c.lease.Backend() != b {
 				continue
 			}

@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"net/netip"
-	"time"
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/loop"
@@ -12,9 +11,8 @@ import (
 // A worker is one loop and what it owns: its sockets of every listener, the
 // connections they accepted, one buffer for all of them.
 type worker struct {
-	server  *Server
-	loop    *loop.Loop
-	started time.Time
+	server *Server
+	loop   *loop.Loop
 
 	// Owned by the loop.
 	acceptors map[*acceptor]struct{}
@@ -58,7 +56,6 @@ func newWorker(s *Server, l *loop.Loop) *worker {
 	w := &worker{
 		server:    s,
 		loop:      l,
-		started:   time.Now(),
 		acceptors: map[*acceptor]struct{}{},
 		buffer:    new(buffer),
 		outbox:    make([]*side, 0, outboxSize),

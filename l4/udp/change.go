@@ -78,9 +78,9 @@ const socketBuffer = 4 << 20
 // bind opens a socket for l on every worker.
 func (s *Server) bind(l l4.Listen, spec Spec) (*listener, error) {
 	o := sock.UDPOptions{
-		V6Only: l.V6Only, Freebind: spec.Freebind,
-		LocalAddr: l.Addr.Addr().IsUnspecified(),
-		Buffer:    socketBuffer,
+		BindOptions: sock.BindOptions{V6Only: l.V6Only, Freebind: spec.Freebind},
+		LocalAddr:   l.Addr.Addr().IsUnspecified(),
+		Buffer:      socketBuffer,
 	}
 	if !s.overlaps(l.Addr) {
 		// Sockets that share an address share it with any process of this user
@@ -118,20 +118,7 @@ func (s *Server) overlaps(addr netip.AddrPort) bool {
 }
 
 func bindError(l l4.Listen, spec Spec, err error) error {
-	remedy := ""
-	switch {
-	case errors.Is(err, sock.EADDRINUSE):
-		remedy = "; another process listens there (ss -lunp shows which)"
-		if first, last := sock.LocalPorts(); l.Addr.Port() >= first && l.Addr.Port() <= last {
-			remedy += ", or a socket that was given a free port has it, one of Poise's own sessions perhaps: " +
-				"reserve the port (net.ipv4.ip_local_reserved_ports)"
-		}
-	case errors.Is(err, sock.EADDRNOTAVAIL):
-		remedy = "; this host does not have the address: add it, or set freebind: true"
-	case errors.Is(err, sock.EACCES), errors.Is(err, sock.EPERM):
-		remedy = "; ports below 1024 need CAP_NET_BIND_SERVICE"
-	}
-	return fmt.Errorf("service %s: listen %s: %w%s", spec.Name, l, err, remedy)
+	return fmt.Errorf("service %s: listen %s: %w%s", spec.Name, l, err, sock.BindRemedy(err, l.Addr.Port(), "ss -lunp"))
 }
 
 // discard closes sockets that no loop knows of.
@@ -253,6 +240,14 @@ func (s *Server) closeVacant(l *listener) {
 	delete(s.listeners, l.listen)
 	s.mu.Unlock()
 	close(l.gone)
+}
+
+// attend closes what becomes vacant, until vacated is closed: loops must not wait for
+// each other.
+func (s *Server) attend() {
+	for range s.vacated {
+		s.closeAllVacant()
+	}
 }
 
 // closeAllVacant closes every listener that has become vacant.

@@ -9,27 +9,19 @@ import (
 )
 
 // A closer ends a worker's sessions of one backend evenly over some time, so that
-// their clients do not all go to the others at once. It keeps no list of them, which
-// would have to learn of every one that ends by itself: at each step it counts those
-// that are left and ends the part that is due.
+// their clients do not all go to the others at once.
 type closer struct {
 	worker  *worker
 	backend *balance.Backend
 	outcome l4.Outcome
 	before  time.Duration // sessions that began later are left alone
-	until   time.Duration
-	pace    time.Duration
+	spread  loop.Spread
 	timer   loop.Timer
 }
 
-// closerPace is the shortest time between two steps of a closer.
-const closerPace = 20 * time.Millisecond
-
 // closeBackend ends the sessions of b, late replies apart.
 func (w *worker) closeBackend(b *balance.Backend, o l4.Outcome, spread time.Duration, called time.Time) {
-	k := &closer{worker: w, backend: b, outcome: o, before: w.loop.Precise() - time.Since(called)}
-	k.until = w.loop.Now() + max(spread, 0)
-	k.pace = max(spread/100, closerPace)
+	k := &closer{worker: w, backend: b, outcome: o, before: w.loop.Precise() - time.Since(called), spread: loop.SpreadOver(spread, w.loop.Now())}
 	k.timer.Owner = k
 	k.Expired(&k.timer)
 }
@@ -46,12 +38,9 @@ func (k *closer) Expired(*loop.Timer) {
 	if n == 0 {
 		return
 	}
-	due := n
-	if left := k.until - w.loop.Now(); left > 0 {
-		steps := int(left/k.pace) + 1
-		due = (n + steps - 1) / steps
-		// With fewer sessions than steps the last ones wait.
-		w.loop.Start(&k.timer, min(max(k.pace, left/time.Duration(n)), left))
+	due, wait := k.spread.Step(n, w.loop.Now())
+	if wait > 0 {
+		w.loop.Start(&k.timer, wait)
 	}
 	for s := w.sessions.first; s != nil && due > 0; s = s.links[every].next {
 		if k.matches(s) {

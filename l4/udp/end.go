@@ -192,7 +192,7 @@ func (s *session) report(o l4.Outcome, by l4.Side) {
 		FirstByte: s.firstByte, Total: total,
 		BytesIn: s.in.bytes, BytesOut: s.out.bytes, DatagramsIn: s.in.datagrams, DatagramsOut: s.out.datagrams,
 		Outcome: o, By: by, Strategy: s.lease.Strategy(),
-		ActConn: w.server.active.Load() + 1, SvcConn: svc.active.Load() + 1, PoolConn: s.route.Pool.Active(),
+		ActConn: w.server.active.Load() + 1, SvcConn: svc.active.Taken() + 1, PoolConn: s.route.Pool.Active(),
 		BackendConn: b.Active(),
 	}
 	w.server.hooks.Ended(&w.session)
@@ -205,14 +205,14 @@ func (w *worker) refuse(f l4.Flow, r *route, o l4.Outcome) {
 	if kind, ok := noticeOf(o); ok {
 		w.server.notify(svc, kind, r.Pool.Name())
 	}
-	if w.server.hooks.Ended == nil || !svc.sampled[o].pass() {
+	if w.server.hooks.Ended == nil || !svc.sampled[o].Pass() {
 		return
 	}
 	w.session = l4.Session{
 		Service: svc.Name, Pool: r.Pool.Name(), Flow: f, Start: time.Now(),
 		Wait: l4.Unreached, Connect: l4.Unreached, FirstByte: l4.Unreached,
 		Outcome: o, By: l4.Proxy,
-		ActConn: w.server.active.Load(), SvcConn: svc.active.Load(), PoolConn: r.Pool.Active(),
+		ActConn: w.server.active.Load(), SvcConn: svc.active.Taken(), PoolConn: r.Pool.Active(),
 	}
 	w.server.hooks.Ended(&w.session)
 }

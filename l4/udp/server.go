@@ -8,7 +8,7 @@
 // datagram takes a lock, allocates, or touches what another core writes; datagrams
 // are received and sent many at a time.
 //
-//	s := udp.NewServer(loops, nil, log, udp.Hooks{Ended: record})
+//	s := udp.NewServer(loops, descriptors, log, udp.Hooks{Ended: record})
 //	change, err := s.Prepare([]udp.Route{{Spec: spec, Pool: pool}})
 //	change.Commit()
 //
@@ -69,6 +69,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/notice"
 	"github.com/poise-lb/poise/l4/sock"
 )
 
@@ -93,12 +94,11 @@ type Hooks struct {
 // Server owns the sockets and sessions of all UDP services.
 type Server struct {
 	// Set once.
-	log         *slog.Logger
 	hooks       Hooks
 	loops       loop.Group
 	descriptors *sock.Descriptors
 	workers     []*worker
-	notices     chan notice
+	notices     *notice.Writer
 	vacated     chan struct{} // a retired listener has lost its last session
 	attending   sync.WaitGroup
 
@@ -115,18 +115,14 @@ type Server struct {
 
 // NewServer makes a server of the given loops, which must be running and stay the
 // caller's: they may have other work too, and are to be stopped after Close.
-// descriptors is the budget that sessions take theirs from; nil is one of its own.
+// The descriptors are what the whole data path may use.
 func NewServer(loops loop.Group, descriptors *sock.Descriptors, log *slog.Logger, h Hooks) *Server {
-	if descriptors == nil {
-		descriptors = new(sock.Descriptors)
-	}
 	s := &Server{
-		log:         log,
 		hooks:       h,
 		loops:       loops,
 		descriptors: descriptors,
 		workers:     make([]*worker, len(loops)),
-		notices:     make(chan notice, 64),
+		notices:     notice.NewWriter(log),
 		vacated:     make(chan struct{}, 1),
 		ports:       map[netip.Addr]*ports{},
 		listeners:   map[l4.Listen]*listener{},
@@ -148,8 +144,9 @@ func (s *Server) Close() {
 		return
 	}
 	s.loops.Do(func(i int, _ *loop.Loop) { s.workers[i].shut() })
-	close(s.notices)
+	close(s.vacated)
 	s.attending.Wait()
+	s.notices.Close()
 }
 
 // StopAccepting makes no more sessions. Open ones go on; the sockets of a listener
@@ -188,33 +185,11 @@ func (s *Server) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Dura
 // Flush adds what open sessions have moved so far to the counters, which otherwise
 // learn of it when a session ends. It gives up on a loop that does not answer within
 // a second.
-func (s *Server) Flush() { s.wait(time.Second, (*worker).flushCounts) }
-
-func (s *Server) each(f func(*worker)) {
-	for _, w := range s.workers {
-		w.loop.Post(func() { f(w) })
-	}
+func (s *Server) Flush() {
+	s.loops.Within(time.Second, func(i int) { s.workers[i].flushCounts() })
 }
 
-// wait runs f on every loop and reports whether all have done so within d.
-func (s *Server) wait(d time.Duration, f func(*worker)) bool {
-	done := make(chan struct{}, len(s.workers))
-	for _, w := range s.workers {
-		if !w.loop.Post(func() { f(w); done <- struct{}{} }) {
-			return false
-		}
-	}
-	limit := time.NewTimer(d)
-	defer limit.Stop()
-	for range s.workers {
-		select {
-		case <-done:
-		case <-limit.C:
-			return false
-		}
-	}
-	return true
-}
+func (s *Server) each(f func(*worker)) { s.loops.Each(func(i int) { f(s.workers[i]) }) }
 
 // Active returns the number of open sessions.
 func (s *Server) Active() int64 { return s.active.Load() }

@@ -14,6 +14,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/udp"
 )
 
@@ -317,7 +318,7 @@ func TestOverflowIsCounted(t *testing.T) {
 	}
 	t.Cleanup(loops.Stop)
 	gate := make(chan struct{})
-	s := udp.NewServer(loops, nil, slog.New(slog.DiscardHandler), udp.Hooks{
+	s := udp.NewServer(loops, new(sock.Descriptors), slog.New(slog.DiscardHandler), udp.Hooks{
 		Answered: func(*balance.Backend, bool) { <-gate },
 	})
 	t.Cleanup(s.Close)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/notice"
 	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/wire"
 )
@@ -16,10 +17,10 @@ type Service struct {
 	Name  string // set once
 	Stats ServiceStats
 
-	active  atomic.Int64
+	active  l4.Places
 	leaving atomic.Bool // removed from the configuration
-	noticed [numNoticeKinds]noticeGate
-	sampled [l4.NumOutcomes]noticeGate
+	noticed [numNoticeKinds]notice.Gate
+	sampled [l4.NumOutcomes]notice.Gate
 }
 
 // ServiceStats are counters that never fall.
@@ -73,27 +74,10 @@ func (r DropReason) String() string {
 
 // Active returns the number of open sessions. It never exceeds the configured limit,
 // not even for a moment.
-func (s *Service) Active() int64 { return s.active.Load() }
+func (s *Service) Active() int64 { return s.active.Taken() }
 
 // Leaving reports whether the service is configured no longer.
 func (s *Service) Leaving() bool { return s.leaving.Load() }
-
-// admit counts one more session, unless that would exceed limit (0 = none).
-func (s *Service) admit(limit int) bool {
-	if limit == 0 {
-		s.active.Add(1)
-		return true
-	}
-	for {
-		n := s.active.Load()
-		if n >= int64(limit) {
-			return false
-		}
-		if s.active.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
-}
 
 // A route is what a listener does with datagrams. It is immutable; a reload gives
 // the listener another one, which sessions take up with their client's next datagram.

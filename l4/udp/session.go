@@ -81,7 +81,7 @@ func (r *receiver) newSession(client sock.Destination, route *route) *session {
 	// The service's limit comes last: who is turned away anyway must not cost anybody
 	// a place.
 	svc, limit := route.service, route.Spec.MaxSessions
-	if !svc.admit(limit) && !(w.makePlace(r, svc) && svc.admit(limit)) {
+	if !svc.active.Take(limit) && !(w.makePlace(r, svc) && svc.active.Take(limit)) {
 		route.Admit.Release(flow.Client.Addr())
 		w.server.notify(svc, noticeServiceFull, "")
 		w.refuse(flow, route, l4.RefusedLimit)
@@ -93,7 +93,7 @@ func (r *receiver) newSession(client sock.Destination, route *route) *session {
 
 // dismiss takes back that a session is open.
 func (s *Server) dismiss(svc *Service) {
-	svc.active.Add(-1)
+	svc.active.Give()
 	s.active.Add(-1)
 }
 

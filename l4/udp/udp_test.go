@@ -16,6 +16,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/udp"
 )
 
@@ -49,7 +50,7 @@ func start(t *testing.T, backends []balance.BackendSpec, adjust ...func(*udp.Rou
 		t.Fatal(err)
 	}
 	t.Cleanup(loops.Stop)
-	s := udp.NewServer(loops, nil, slog.New(slog.DiscardHandler), udp.Hooks{
+	s := udp.NewServer(loops, new(sock.Descriptors), slog.New(slog.DiscardHandler), udp.Hooks{
 		Began: func(b *balance.Backend) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
