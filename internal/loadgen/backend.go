@@ -210,7 +210,7 @@ func (b *Backend) acceptLoop(ln *net.TCPListener, done chan<- struct{}) {
 		case errors.Is(err, net.ErrClosed), isTimeout(err):
 			return
 		default: // out of descriptors, or the client has gone: neither ends a server
-			b.pause(10 * time.Millisecond)
+			sleep(10*time.Millisecond, b.closing)
 		}
 	}
 }
@@ -232,21 +232,6 @@ func (b *Backend) admit(c *net.TCPConn) {
 		delete(b.conns, c)
 		b.mu.Unlock()
 	})
-}
-
-// pause waits for d and reports false if the backend closed meanwhile.
-func (b *Backend) pause(d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-b.closing:
-		return false
-	}
 }
 
 func isTimeout(err error) bool {

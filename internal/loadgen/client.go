@@ -1,74 +1,66 @@
 package loadgen
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"time"
 )
 
-// asker is one of a run's concurrent clients: it has at most one connection and
-// one request out.
-type asker interface {
-	// ask makes one request, on a new connection if there is none, and returns the
-	// server's name.
-	ask(seq uint64) (backend string, err error)
-	carried() int // requests begun on the present connection
-	hangUp()      // closes the connection, if there is one
+// client is one of a run's concurrent clients: it has at most one connection and
+// one request out. Over UDP a connection is a connected socket: it receives from
+// the server's address only, and is told when nobody listens there.
+type client struct {
+	run     *run
+	network string
+	conn    net.Conn // nil between connections
+	begun   int      // requests, on conn
+	request []byte
+	replies replies
 }
 
-// live makes one request of a after the other until the run has no more.
-func (r *run) live(ctx context.Context, a asker) {
-	defer a.hangUp()
+func newClient(r *run) *client {
+	c := &client{run: r, network: "tcp", request: make([]byte, r.Size), replies: newLines()}
+	if r.UDP {
+		c.network, c.replies = "udp", newDatagrams()
+	}
+	return c
+}
+
+// live makes one request after the other until the run has no more.
+func (c *client) live(ctx context.Context) {
+	defer c.hangUp()
+	r := c.run
 	for {
 		seq, from, ok := r.next(ctx)
 		if !ok {
 			return
 		}
-		backend, err := a.ask(seq)
+		backend, err := c.ask(seq)
 		end := time.Now()
 		s := Sample{Backend: backend, End: end, Latency: end.Sub(from), Err: err}
 		r.tally.add(s)
 		if r.Observe != nil {
 			r.Observe(s)
 		}
-		if err != nil || a.carried() == r.PerConnection {
-			a.hangUp()
+		if err != nil || c.begun == r.PerConnection {
+			c.hangUp()
 		}
 	}
 }
 
-// client asks over TCP.
-type client struct {
-	run     *run
-	conn    *net.TCPConn // nil between connections
-	r       *bufio.Reader
-	begun   int // on conn
-	request []byte
-	reply   []byte
-}
-
-func newClient(r *run) *client {
-	return &client{run: r, r: bufio.NewReader(nil), request: make([]byte, r.Size)}
-}
-
-func (c *client) carried() int { return c.begun }
-
-func (c *client) ask(seq uint64) (string, error) {
+// ask makes one request, on a new connection if there is none, and returns the
+// server's name.
+func (c *client) ask(seq uint64) (backend string, err error) {
 	deadline := time.Now().Add(c.run.Timeout)
 	if c.conn == nil {
 		d := net.Dialer{Deadline: deadline, KeepAlive: -1}
-		conn, err := d.Dial("tcp", c.run.addr)
+		conn, err := d.Dial(c.network, c.run.addr)
 		if err != nil {
 			return "", err
 		}
-		c.conn, c.begun = conn.(*net.TCPConn), 0
-		c.r.Reset(c.conn)
+		c.conn, c.begun = conn, 0
+		c.replies.from(conn)
 		c.run.tally.connections.Add(1)
 	}
 	c.begun++
@@ -79,40 +71,10 @@ func (c *client) ask(seq uint64) (string, error) {
 	if _, err := c.conn.Write(c.request); err != nil {
 		return "", err
 	}
-	return c.readReply()
+	return c.replies.to(c.request)
 }
 
-var errReply = errors.New("wrong reply")
-
-func (c *client) readReply() (string, error) {
-	var err error
-	c.reply, err = appendLine(c.reply[:0], c.r, MaxSize)
-	if errors.Is(err, errLineTooLong) {
-		return "", fmt.Errorf("%w: a line of more than %d bytes", errReply, MaxSize)
-	}
-	if err != nil {
-		if len(c.reply) > 0 && errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return "", err
-	}
-	if bytes.Equal(c.reply, c.request) {
-		return "", nil // a plain echo server
-	}
-	name := string(c.reply[:len(c.reply)-1])
-	c.reply, err = appendLine(c.reply[:0], c.r, c.run.Size)
-	switch {
-	case err != nil && !errors.Is(err, errLineTooLong):
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return "", err
-	case !bytes.Equal(c.reply, c.request):
-		return "", fmt.Errorf("%w: %.40q is not the request", errReply, c.reply)
-	}
-	return name, nil
-}
-
+// hangUp closes the connection, if there is one.
 func (c *client) hangUp() {
 	if c.conn != nil {
 		_ = c.conn.Close()

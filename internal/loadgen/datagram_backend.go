@@ -10,9 +10,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
+
+// MaxDatagram is the longest request over UDP in bytes: what fits an IPv4
+// datagram. With a name before it the reply to one so long does not, and a
+// DatagramBackend sends it back without.
+const MaxDatagram = 65507
 
 // DatagramBehaviour is how a DatagramBackend treats what it receives. A change
 // applies to the next datagram.
@@ -33,8 +36,7 @@ type DatagramStats struct {
 // and revived on its port, which stays its own until Close.
 type DatagramBackend struct {
 	name      string
-	addr      netip.AddrPort
-	port      int // the socket that keeps the port
+	port      *Reservation
 	behaviour atomic.Pointer[DatagramBehaviour]
 	closing   chan struct{}
 	tasks     sync.WaitGroup
@@ -52,14 +54,14 @@ func NewDatagramBackend(name, addr string, how DatagramBehaviour) (*DatagramBack
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
-	at, port, err := reserveUDP(addr)
+	port, err := reserveUDP(addr)
 	if err != nil {
 		return nil, err
 	}
-	b := &DatagramBackend{name: name, addr: at, port: port, closing: make(chan struct{})}
+	b := &DatagramBackend{name: name, port: port, closing: make(chan struct{})}
 	b.behaviour.Store(&how)
 	if err := b.Revive(); err != nil {
-		_ = unix.Close(port)
+		port.Close()
 		return nil, err
 	}
 	return b, nil
@@ -69,7 +71,7 @@ func NewDatagramBackend(name, addr string, how DatagramBehaviour) (*DatagramBack
 func (b *DatagramBackend) Name() string { return b.name }
 
 // Addr is the address it receives on, stopped or not.
-func (b *DatagramBackend) Addr() netip.AddrPort { return b.addr }
+func (b *DatagramBackend) Addr() netip.AddrPort { return b.port.Addr() }
 
 // Behave changes the behaviour.
 func (b *DatagramBackend) Behave(how DatagramBehaviour) { b.behaviour.Store(&how) }
@@ -106,12 +108,10 @@ func (b *DatagramBackend) Revive() error {
 		return nil
 	}
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		return control(c.Control, func(fd int) error {
-			return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-		})
+		return control(c.Control, reuseAddr)
 	}}
 	// Only the context could cancel it, and nothing here waits.
-	c, err := lc.ListenPacket(context.Background(), "udp", b.addr.String())
+	c, err := lc.ListenPacket(context.Background(), "udp", b.Addr().String())
 	if err != nil {
 		return fmt.Errorf("backend %s: %w", b.name, err)
 	}
@@ -130,7 +130,7 @@ func (b *DatagramBackend) Close() {
 	if first {
 		close(b.closing)
 		b.Stop()
-		_ = unix.Close(b.port)
+		b.port.Close()
 	}
 	b.tasks.Wait()
 }
@@ -160,7 +160,7 @@ func (b *DatagramBackend) serve(c *net.UDPConn) {
 		case how.Delay > 0:
 			reply := append([]byte(nil), reply...)
 			b.tasks.Go(func() {
-				if b.pause(how.Delay) {
+				if sleep(how.Delay, b.closing) {
 					b.send(c, reply, from)
 				}
 			})
@@ -174,16 +174,4 @@ func (b *DatagramBackend) send(c *net.UDPConn, reply []byte, to netip.AddrPort) 
 	b.answered.Add(1) // before the reply, so that whoever has it finds it counted
 	b.bytesOut.Add(uint64(len(reply)))
 	_, _ = c.WriteToUDPAddrPort(reply, to)
-}
-
-// pause waits for d and reports false if the backend closed meanwhile.
-func (b *DatagramBackend) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-b.closing:
-		return false
-	}
 }

@@ -106,11 +106,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	r := &run{Options: o, addr: addr, tally: newTally(), start: time.Now()}
 	var clients sync.WaitGroup
 	for range o.Clients {
-		var a asker = newClient(r)
-		if o.UDP {
-			a = newDatagramClient(r)
-		}
-		clients.Go(func() { r.live(ctx, a) })
+		c := newClient(r)
+		clients.Go(func() { c.live(ctx) })
 	}
 	clients.Wait()
 	return r.result(time.Now()), nil
@@ -236,7 +233,11 @@ func (r *run) result(end time.Time) Result {
 
 // sleepUntil reports false if ctx ended first.
 func sleepUntil(ctx context.Context, at time.Time) bool {
-	d := time.Until(at)
+	return sleep(time.Until(at), ctx.Done())
+}
+
+// sleep waits for d and reports false if done closed meanwhile.
+func sleep(d time.Duration, done <-chan struct{}) bool {
 	if d <= 0 {
 		return true
 	}
@@ -245,7 +246,7 @@ func sleepUntil(ctx context.Context, at time.Time) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-ctx.Done():
+	case <-done:
 		return false
 	}
 }

@@ -57,7 +57,7 @@ func (b *Backend) serveNamed(c *net.TCPConn) {
 				return
 			}
 		}
-		ok := b.pause(how.Delay)
+		ok := sleep(how.Delay, b.closing)
 		if how.Serial {
 			<-b.turn
 		}

@@ -197,15 +197,11 @@ func (p *pipe) receive(buf []byte) (answered uint, err error) {
 
 // dial returns a connected, non-blocking socket without Nagle's delay.
 func dial(addr netip.AddrPort) (fd int, err error) {
-	family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(addr.Port()), Addr: addr.Addr().As16()})
-	if addr.Addr().Is4() {
-		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().As4()}
-	}
-	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err = unix.Socket(family(addr), unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("socket: %w", err)
 	}
-	if err = unix.Connect(fd, sa); err == nil {
+	if err = unix.Connect(fd, sockaddr(addr)); err == nil {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	}
 	if err == nil {

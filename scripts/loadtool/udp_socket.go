@@ -44,11 +44,7 @@ func connectUDP(to netip.AddrPort, trains bool) (fd int, err error) {
 }
 
 func udpSocket(of netip.AddrPort, trains bool) (fd int, err error) {
-	family := unix.AF_INET6
-	if of.Addr().Is4() {
-		family = unix.AF_INET
-	}
-	fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	fd, err = unix.Socket(family(of), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
@@ -83,6 +79,13 @@ func boundTo(fd int) (netip.AddrPort, error) {
 		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port)), nil
 	}
 	return netip.AddrPort{}, fmt.Errorf("getsockname: unexpected %T", sa)
+}
+
+func family(a netip.AddrPort) int {
+	if a.Addr().Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
 }
 
 func sockaddr(a netip.AddrPort) unix.Sockaddr {
