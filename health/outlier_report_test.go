@@ -1,0 +1,90 @@
+package health
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+// Loops report while reloads come and go; the race detector watches. In the end
+// nobody fails and the fast path is back.
+func TestOutlierConcurrency(t *testing.T) {
+	var f flags
+	spec := PassiveSpec{Failures: 2, Base: time.Microsecond, Max: time.Millisecond, MaxPercent: 60}
+	o := NewOutlier(spec, f.set)
+	keys := []string{"a", "b", "c", "d", "e"}
+	o.Update(spec, keys)
+	var running sync.WaitGroup
+	for loop := range 4 {
+		running.Go(func() {
+			for i := range 3000 {
+				key := keys[(i+loop)%len(keys)]
+				if ok := (i/len(keys)+loop)%4 == 0; i%2 == 0 {
+					o.Connected(key, ok)
+				} else {
+					o.Answered(key, ok)
+				}
+				if i%100 == 0 {
+					o.Status(key)
+				}
+			}
+		})
+	}
+	running.Go(func() {
+		for i := range 300 {
+			o.Update(spec, keys[i%3:])
+		}
+		o.Update(spec, keys)
+	})
+	running.Wait()
+	// Who is half-open by now, or will be, passes.
+	for end := time.Now().Add(10 * time.Second); o.failing.Load() != 0 || len(f.outNow()) > 0; time.Sleep(time.Millisecond) {
+		for _, key := range keys {
+			o.Answered(key, true)
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d members are counted as failing, out are %v", o.failing.Load(), f.outNow())
+		}
+	}
+	o.Close()
+	if f.most > 3 {
+		t.Errorf("%d of at most 5 ejected at once", f.most)
+	}
+	if len(f.out) > 0 {
+		t.Errorf("ejected after Close: %v", f.out)
+	}
+}
+
+func TestOutlierReportDoesNotAllocate(t *testing.T) {
+	var f flags
+	o := NewOutlier(passive, f.set)
+	defer o.Close()
+	o.Update(passive, []string{"a"}) // a lone one, so that nothing is told
+	for name, report := range map[string]func(){
+		"success": func() { o.Connected("a", true); o.Answered("a", true) },
+		"failure": func() { o.Connected("a", false); o.Answered("a", false) },
+		"both":    func() { o.Connected("a", false); o.Answered("a", true) },
+	} {
+		if n := testing.AllocsPerRun(1000, report); n >= 1 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func BenchmarkOutlierReport(b *testing.B) {
+	var f flags
+	o := NewOutlier(passive, f.set)
+	defer o.Close()
+	o.Update(passive, []string{"a", "b", "c"})
+	b.Run("success", func(b *testing.B) {
+		for b.Loop() {
+			o.Connected("a", true)
+		}
+	})
+	o.Connected("b", false)
+	b.Run("success while another fails", func(b *testing.B) {
+		for b.Loop() {
+			o.Connected("a", true)
+		}
+	})
+}
