@@ -76,7 +76,10 @@ type Session struct {
 	Flow                   Flow
 	// Peer is who connected, if that is a proxy that stated the client's address;
 	// the zero value if it is the client itself.
-	Peer                      netip.AddrPort
+	Peer netip.AddrPort
+	// UniqueID is what the client's proxy, or else Poise, calls the connection in PROXY
+	// headers, at most 128 bytes; "" if it has not come up. A stranger may have chosen it.
+	UniqueID                  string
 	TLS                       *TLS          // of the client's side, where Poise ends it; else nil
 	Start                     time.Time     // accepted
 	Wait                      time.Duration // until a backend was chosen (queueing included)

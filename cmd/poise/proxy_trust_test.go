@@ -206,7 +206,7 @@ func TestProxyHeadersOut(t *testing.T) {
 			if version == "v2" {
 				tlvs = `proxy_tlvs: {unique_id: true, custom: {"0xE5": "zone a"}}, `
 			}
-			start(t, webConfig(listen, "proxy_protocol: {accept: any, trusted: ["+trusted+"]}",
+			p := start(t, jsonLog+webConfig(listen, "proxy_protocol: {accept: any, trusted: ["+trusted+"]}",
 				"send_proxy: "+version+", "+tlvs+"check: {type: none}", member("db1", address)))
 			const v6 = "PROXY TCP6 2001:db8::7 2001:db8::9 40000 443\r\n"
 			// The id of the outer proxy is passed on.
@@ -216,7 +216,8 @@ func TestProxyHeadersOut(t *testing.T) {
 				{v6, "[2001:db8::7]:40000", "[2001:db8::9]:443"},
 				{id, "192.0.2.7:40000", "198.51.100.9:443"},
 			} {
-				say(t, connectFrom(t, trusted, listen), 0, h.text+"x")
+				c := connectFrom(t, trusted, listen)
+				say(t, c, 0, h.text+"x")
 				v := next(t, visits)
 				if v.source() != h.from || v.header.DestinationAddr.String() != h.to || v.data != "x" {
 					t.Errorf("%q of %v", v.data, v.header)
@@ -235,6 +236,8 @@ func TestProxyHeadersOut(t *testing.T) {
 				if got[0xe5] != "zone a" || got[5] == "" || h.text == id && got[5] != "abc" || len(got) != 2 {
 					t.Errorf("%q", got)
 				}
+				c.Close() // the log has the name that the backend knows it by
+				p.logged(t, `"unique_id":"`+got[5]+`"`)
 			}
 		})
 	}

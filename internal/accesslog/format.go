@@ -49,6 +49,7 @@ const (
 	//	client, client_port          address and port of the client: those a PROXY header
 	//	                             stated, if one did
 	//	peer, peer_port              who connected and sent that header; "" and 0 = the client
+	//	unique_id                    of the connection, in PROXY headers; "" = it has none
 	//	                             itself did
 	//	vip, vip_port                address and port it connected to
 	//	wait_ms                      until a backend was chosen; like all times: milliseconds
@@ -140,6 +141,8 @@ func appendJSON(b []byte, s *l4.Session) []byte {
 	b = appendAddr(b, s.Flow.VIP.Addr(), appendUnquoted)
 	b = appendCount(b, `","vip_port":`, uint64(s.Flow.VIP.Port()))
 	b = appendPeer(b, s.Peer)
+	b = append(b, `,"unique_id":`...)
+	b = appendCut(b, s.UniqueID, mostUniqueID)
 	b = append(b, `,"wait_ms":`...)
 	b = appendMillis(b, s.Wait)
 	b = append(b, `,"connect_ms":`...)
@@ -191,6 +194,7 @@ func appendPeer(b []byte, peer netip.AddrPort) []byte {
 const (
 	mostServerName = 255
 	mostSubject    = 1024
+	mostUniqueID   = 128 // which is all there can be
 )
 
 func appendTLS(b []byte, t *l4.TLS) []byte {

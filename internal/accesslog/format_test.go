@@ -26,7 +26,7 @@ func TestGoldenLines(t *testing.T) {
 			func(*l4.Session) {},
 			`192.0.2.7:51234 [06/Feb/2009:12:14:14.655] postgres pg/db1 0.012/0.310/5007.118 212 --/ok 3/2/2/1/0 0/0`,
 			`{"time":"2009-02-06T12:14:14.655Z","service":"postgres","pool":"pg","backend":"db1","proto":"tcp",` +
-				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,"peer":"","peer_port":0,` +
+				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,"peer":"","peer_port":0,"unique_id":"",` +
 				`"wait_ms":0.012,"connect_ms":0.310,"first_byte_ms":1.000,"total_ms":5007.118,` +
 				`"bytes_in":100,"bytes_out":212,"datagrams_in":0,"datagrams_out":0,"retries":0,"queue_pos":0,"strategy":"","outcome":"ok","termination":"--","by":"nobody",` +
 				`"conns":3,"service_conns":2,"pool_conns":2,"backend_conns":1,"tls":null}`,
@@ -41,7 +41,7 @@ func TestGoldenLines(t *testing.T) {
 			},
 			`2001:db8::7:443 [01/Jul/2026:23:59:59.001] postgres pg/db1 0.012/0.310/5007.118 212 CD/client_reset 3/2/2/1/2 0/0`,
 			`{"time":"2026-07-01T23:59:59.001234567+02:00","service":"postgres","pool":"pg","backend":"db1","proto":"tcp",` +
-				`"client":"2001:db8::7","client_port":443,"vip":"fe80::1%eth0","vip_port":5432,"peer":"","peer_port":0,` +
+				`"client":"2001:db8::7","client_port":443,"vip":"fe80::1%eth0","vip_port":5432,"peer":"","peer_port":0,"unique_id":"",` +
 				`"wait_ms":0.012,"connect_ms":0.310,"first_byte_ms":-1,"total_ms":5007.118,` +
 				`"bytes_in":100,"bytes_out":212,"datagrams_in":0,"datagrams_out":0,"retries":2,"queue_pos":0,"strategy":"","outcome":"client_reset","termination":"CD","by":"client",` +
 				`"conns":3,"service_conns":2,"pool_conns":2,"backend_conns":1,"tls":null}`,
@@ -54,7 +54,7 @@ func TestGoldenLines(t *testing.T) {
 			},
 			`192.0.2.7:51234 [06/Feb/2009:12:14:14.655] postgres pg/<NOSRV> -1/-1/0.009 0 SC/no_backend 3/2/2/0/0 0/0`,
 			`{"time":"2009-02-06T12:14:14.655Z","service":"postgres","pool":"pg","backend":"","proto":"tcp",` +
-				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,"peer":"","peer_port":0,` +
+				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,"peer":"","peer_port":0,"unique_id":"",` +
 				`"wait_ms":-1,"connect_ms":-1,"first_byte_ms":-1,"total_ms":0.009,` +
 				`"bytes_in":0,"bytes_out":0,"datagrams_in":0,"datagrams_out":0,"retries":0,"queue_pos":0,"strategy":"","outcome":"no_backend","termination":"SC","by":"proxy",` +
 				`"conns":3,"service_conns":2,"pool_conns":2,"backend_conns":0,"tls":null}`,
@@ -67,7 +67,7 @@ func TestGoldenLines(t *testing.T) {
 			},
 			`192.0.2.7:51234 [06/Feb/2009:12:14:14.655] postgres pg/<NOSRV> -1/-1/5000.000 0 sQ/queue_timeout 3/2/2/0/0 0/17`,
 			`{"time":"2009-02-06T12:14:14.655Z","service":"postgres","pool":"pg","backend":"","proto":"tcp",` +
-				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,"peer":"","peer_port":0,` +
+				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,"peer":"","peer_port":0,"unique_id":"",` +
 				`"wait_ms":-1,"connect_ms":-1,"first_byte_ms":-1,"total_ms":5000.000,` +
 				`"bytes_in":0,"bytes_out":0,"datagrams_in":0,"datagrams_out":0,"retries":0,"queue_pos":17,"strategy":"b","outcome":"queue_timeout","termination":"sQ","by":"proxy",` +
 				`"conns":3,"service_conns":2,"pool_conns":2,"backend_conns":0,"tls":null}`,
@@ -79,14 +79,14 @@ func TestGoldenLines(t *testing.T) {
 			},
 			`192.0.2.7:51234 [06/Feb/2009:12:14:14.655] a#20b#0A" -/unix:/run/x#20y#231#FF#C3#A9 0.012/0.310/5007.118 212 --/ok 3/2/2/1/0 0/0`,
 			`{"time":"2009-02-06T12:14:14.655Z","service":"a b\u000A\"","pool":"","backend":"unix:/run/x y#1` + "\ufffd\u00e9" + `","proto":"tcp",` +
-				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,"peer":"","peer_port":0,` +
+				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,"peer":"","peer_port":0,"unique_id":"",` +
 				`"wait_ms":0.012,"connect_ms":0.310,"first_byte_ms":1.000,"total_ms":5007.118,` +
 				`"bytes_in":100,"bytes_out":212,"datagrams_in":0,"datagrams_out":0,"retries":0,"queue_pos":0,"strategy":"","outcome":"ok","termination":"--","by":"nobody",` +
 				`"conns":3,"service_conns":2,"pool_conns":2,"backend_conns":1,"tls":null}`,
 		},
 		"behind a proxy, over TLS": {
 			func(s *l4.Session) {
-				s.Peer = netip.MustParseAddrPort("[2001:db8::10]:39000")
+				s.Peer, s.UniqueID = netip.MustParseAddrPort("[2001:db8::10]:39000"), "4711\x00"
 				s.TLS = &l4.TLS{
 					Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", ServerName: "db.example.org", ALPN: "postgresql",
 					Subject: `CN=worker 7,O=a \"b\"`, CommonName: "worker 7",
@@ -94,7 +94,7 @@ func TestGoldenLines(t *testing.T) {
 			},
 			`192.0.2.7:51234 [06/Feb/2009:12:14:14.655] postgres pg/db1 0.012/0.310/5007.118 212 --/ok 3/2/2/1/0 0/0`,
 			`{"time":"2009-02-06T12:14:14.655Z","service":"postgres","pool":"pg","backend":"db1","proto":"tcp",` +
-				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,"peer":"2001:db8::10","peer_port":39000,` +
+				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,"peer":"2001:db8::10","peer_port":39000,"unique_id":"4711\u0000",` +
 				`"wait_ms":0.012,"connect_ms":0.310,"first_byte_ms":1.000,"total_ms":5007.118,` +
 				`"bytes_in":100,"bytes_out":212,"datagrams_in":0,"datagrams_out":0,"retries":0,"queue_pos":0,"strategy":"","outcome":"ok","termination":"--","by":"nobody",` +
 				`"conns":3,"service_conns":2,"pool_conns":2,"backend_conns":1,` +
@@ -108,7 +108,7 @@ func TestGoldenLines(t *testing.T) {
 			},
 			`192.0.2.7:51234 [06/Feb/2009:12:14:14.655] postgres pg/db1 0.012/0.310/5007.118 212 cD/idle 3/2/2/1/0 0/0`,
 			`{"time":"2009-02-06T12:14:14.655Z","service":"postgres","pool":"pg","backend":"db1","proto":"udp",` +
-				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,"peer":"","peer_port":0,` +
+				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,"peer":"","peer_port":0,"unique_id":"",` +
 				`"wait_ms":0.012,"connect_ms":0.310,"first_byte_ms":1.000,"total_ms":5007.118,` +
 				`"bytes_in":100,"bytes_out":212,"datagrams_in":3,"datagrams_out":2,"retries":0,"queue_pos":0,"strategy":"","outcome":"idle","termination":"cD","by":"proxy",` +
 				`"conns":3,"service_conns":2,"pool_conns":2,"backend_conns":1,"tls":null}`,
@@ -122,7 +122,7 @@ func TestGoldenLines(t *testing.T) {
 			},
 			`192.0.2.66:9 [06/Feb/2009:12:14:14.655] postgres -/<NOSRV> -1/-1/1.000 0 PR/bad_tls_hello 3/2/0/0/0 0/0`,
 			`{"time":"2009-02-06T12:14:14.655Z","service":"postgres","pool":"","backend":"","proto":"tcp",` +
-				`"client":"192.0.2.66","client_port":9,"vip":"192.0.2.1","vip_port":5432,"peer":"","peer_port":0,` +
+				`"client":"192.0.2.66","client_port":9,"vip":"192.0.2.1","vip_port":5432,"peer":"","peer_port":0,"unique_id":"",` +
 				`"wait_ms":-1,"connect_ms":-1,"first_byte_ms":-1,"total_ms":1.000,` +
 				`"bytes_in":0,"bytes_out":0,"datagrams_in":0,"datagrams_out":0,"retries":0,"queue_pos":0,"strategy":"","outcome":"bad_tls_hello","termination":"PR","by":"proxy",` +
 				`"conns":3,"service_conns":2,"pool_conns":0,"backend_conns":0,"tls":null}`,
@@ -131,7 +131,7 @@ func TestGoldenLines(t *testing.T) {
 			func(s *l4.Session) { *s = l4.Session{} },
 			`-:0 [01/Jan/0001:00:00:00.000] - -/<NOSRV> 0.000/0.000/0.000 0 --/ok 0/0/0/0/0 0/0`,
 			`{"time":"0001-01-01T00:00:00Z","service":"","pool":"","backend":"","proto":"tcp",` +
-				`"client":"-","client_port":0,"vip":"-","vip_port":0,"peer":"","peer_port":0,` +
+				`"client":"-","client_port":0,"vip":"-","vip_port":0,"peer":"","peer_port":0,"unique_id":"",` +
 				`"wait_ms":0.000,"connect_ms":0.000,"first_byte_ms":0.000,"total_ms":0.000,` +
 				`"bytes_in":0,"bytes_out":0,"datagrams_in":0,"datagrams_out":0,"retries":0,"queue_pos":0,"strategy":"","outcome":"ok","termination":"--","by":"nobody",` +
 				`"conns":0,"service_conns":0,"pool_conns":0,"backend_conns":0,"tls":null}`,

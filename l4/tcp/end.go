@@ -122,7 +122,7 @@ func (c *conn) report(o l4.Outcome, by l4.Side) {
 		w.session.PoolConn = c.up.Pool.Active()
 	}
 	if f := c.front; f != nil {
-		w.session.Peer, w.session.TLS = f.peer, f.tls
+		w.session.Peer, w.session.TLS, w.session.UniqueID = f.peer, f.tls, string(f.uniqueID)
 	}
 	if b := c.lease.Backend(); b != nil {
 		w.session.Backend = b.Name()
