@@ -110,6 +110,9 @@ func TestAccess(t *testing.T) {
 	want["127.0.2.9"], want["127.0.2.200"], want["127.0.3.3"], want["127.0.3.4"], want["127.0.1.7"] = false, true, false, true, false
 	check(want)
 	held.MustAsk(t) // who is in stays
+	if !strings.Contains(g.Stderr(), "service web: access: the files have changed; prefixes, when merged: allowed ") {
+		t.Error("the log does not say what the reload has changed")
+	}
 
 	// A line that is wrong changes nothing.
 	put(denied, "127.0.2.0/25\n127.0.0.2/8\n")

@@ -32,13 +32,13 @@ func (d *Daemon) apply(file *config.File) (changes []string, err error) {
 	if d.phase.Load() == stopping {
 		return nil, errStopping
 	}
-	old := d.generation.Load().file
+	old := d.generation.Load()
 	c, err := d.prepare(file)
 	if err != nil {
 		return nil, err
 	}
 	d.commit(c)
-	changes = diff(old, file)
+	changes = append(diff(old.file, file), fileChanges(old, c.next)...)
 	if file.Runtime.Workers != d.workers {
 		changes = append(changes, fmt.Sprintf("runtime: workers %d -> %d takes a restart", d.workers, file.Runtime.Workers))
 	}
