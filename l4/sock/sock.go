@@ -153,7 +153,7 @@ func SetKeepalive(fd, idle, interval, probes int) Errno {
 	return 0
 }
 
-// LocalAddr returns the address a TCP socket is bound to, unmapped; the zero
+// LocalAddr returns the address a socket is bound to, unmapped; the zero
 // AddrPort if the kernel does not say.
 func LocalAddr(fd int) netip.AddrPort {
 	var sa unix.RawSockaddrAny

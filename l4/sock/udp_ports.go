@@ -3,6 +3,7 @@ package sock
 import (
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,9 +17,24 @@ func LocalPorts() (first, last uint16) {
 		_, err = fmt.Sscan(string(b), &first, &last)
 	}
 	if err != nil || first > last {
-		return 32768, 60999
+		first, last = defaultFirst, defaultLast
 	}
+	everFirst.Store(min(everFirst.Load(), uint32(first)))
+	everLast.Store(max(everLast.Load(), uint32(last)))
 	return first, last
+}
+
+// The kernel's own range, where nothing has been set.
+const defaultFirst, defaultLast = 32768, 60999
+
+// The lowest and the highest port that have been in the range at any time that it was
+// read, and in the kernel's own. Two that read it at once may lose a value: the next
+// time puts that right.
+var everFirst, everLast atomic.Uint32
+
+func init() {
+	everFirst.Store(defaultFirst)
+	everLast.Store(defaultLast)
 }
 
 // NoFreePort reports whether an error of ConnectUDP means that every local port of

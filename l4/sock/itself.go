@@ -1,0 +1,29 @@
+package sock
+
+import "net/netip"
+
+// MeetsItself reports whether a socket that Connect or ConnectUDP has connected to dst
+// is its own peer. The kernel makes such a connection when dst is an address of this
+// host, nothing listens there, and the port that it chooses for the socket happens to
+// be dst's: TCP opens it simultaneously from both ends (RFC 9293 section 3.5), which are
+// the same, and UDP delivers to itself. What is sent comes back as the answer, and the
+// port is taken for the program that should listen there. Such a socket must not be
+// used: close it (Reset, of TCP), and take dst for one that refuses.
+//
+// It holds as soon as the socket is connected, and of TCP from Connect on: both ends are
+// fixed before the handshake. The kernel is asked (getsockname, some 0.3 µs) only if dst
+// is a loopback address or its port is one that the kernel chooses; a backend elsewhere
+// on a usual port costs no call. A range of ports that has been made wider counts from
+// the next time that LocalPorts is called, which every reload does.
+func MeetsItself(fd int, dst netip.AddrPort) bool {
+	if port := uint32(dst.Port()); !dst.Addr().IsLoopback() && (port < everFirst.Load() || port > everLast.Load()) {
+		return false
+	}
+	return IsSame(LocalAddr(fd), dst)
+}
+
+// IsSame reports whether local, as LocalAddr returns it, and dst are the same address and
+// port. LocalAddr knows no zones: of a link-local dst the zone does not count.
+func IsSame(local, dst netip.AddrPort) bool {
+	return local == netip.AddrPortFrom(dst.Addr().Unmap().WithZone(""), dst.Port())
+}
