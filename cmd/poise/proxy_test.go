@@ -158,6 +158,11 @@ func TestProxyHeaderLocal(t *testing.T) {
 		"PROXY UNKNOWN " + strings.Repeat("x", 107-16) + "\r\n",
 		proxySign + "\x21\x00\x00\x00",                               // unspecified
 		proxySign + "\x21\x31\x00\xd8" + strings.Repeat("\x00", 216), // unix
+		proxySign + "\x21\x32\x00\xd8" + strings.Repeat("\x00", 216), // unix, datagrams
+		// A client of UDP is none that a connection can be for.
+		proxySign + "\x21\x12\x00\x0c" + proxyAddr,
+		proxySign + "\x21\x12\x00\x12" + proxyAddr + "\x05\x00\x03abc",
+		proxySign + "\x21\x22\x00\x24" + strings.Repeat("\x20", 36),
 	} {
 		const request = "GET /hc HTTP/1.1\r\nHost: x\r\n\r\n"
 		c := connect(t, listen)

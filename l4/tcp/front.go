@@ -186,6 +186,11 @@ func (c *conn) readProxy(f *front) (more bool) {
 	}
 	f.used += n
 	h := f.proxy.Header()
+	if h.Datagram {
+		// It speaks of a client of UDP, which cannot be this one: like a LOCAL one it
+		// states nobody whom a connection may be made for.
+		h = wire.ProxyHeader{Local: true}
+	}
 	if id, ok := h.TLV(wire.TLVUniqueID); ok && !h.Local {
 		f.uniqueID = append(f.uniqueID, id...)
 	}
