@@ -24,7 +24,12 @@ func connectSocket(kind int, dst netip.AddrPort, source netip.Addr, transparent 
 		return -1, err
 	}
 	if kind == unix.SOCK_STREAM {
-		err = setsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		err = setAll(fd, []option{
+			{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+			// Urgent data stays in the stream. It is too late when its event has come: a
+			// second mark behind it makes the kernel leave out the first byte on arrival.
+			{unix.SOL_SOCKET, unix.SO_OOBINLINE, 1},
+		})
 	}
 	if err == 0 && transparent {
 		err = setTransparent(fd, family)

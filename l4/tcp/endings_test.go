@@ -143,37 +143,6 @@ func TestFinThenReset(t *testing.T) {
 	p.outcome(l4.ClientReset)
 }
 
-// Urgent data stops a read short of what is queued behind it, which must not be
-// taken for an empty queue.
-func TestUrgentData(t *testing.T) {
-	got := make(chan string, 1)
-	p := start(t, one(serve(t, func(c *net.TCPConn) {
-		c.SetReadDeadline(time.Now().Add(patience))
-		b := make([]byte, 6)
-		n, _ := io.ReadFull(c, b)
-		got <- string(b[:n])
-	})))
-	for range 20 {
-		c := p.dial()
-		rc, err := c.SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		rc.Control(func(fd uintptr) {
-			const cork = 3 // TCP_CORK: all of it in one segment
-			syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, cork, 1)
-			syscall.Write(int(fd), []byte("abc"))
-			syscall.Sendto(int(fd), []byte("!"), syscall.MSG_OOB, nil)
-			syscall.Write(int(fd), []byte("def"))
-			syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, cork, 0)
-		})
-		if s := <-got; s != "abcdef" {
-			t.Fatalf("the backend got %q", s)
-		}
-		c.Close()
-	}
-}
-
 // The time of failed attempts is not charged to the backend that answered.
 func TestFirstByteExcludesRetries(t *testing.T) {
 	const connect = 2 * time.Second

@@ -257,9 +257,11 @@ func (c *conn) splice(s *side, moved int) int {
 		}
 	}
 	n, errno := s.pipe.Fill(int(s.fd), turn)
-	if errno == sock.EAGAIN && s.urgent {
+	if errno == sock.EAGAIN && s.urgent || n == 0 && errno == 0 {
+		// Perhaps that is the mark of urgent data only, which splice does not pass, and
+		// with a FIN behind it takes for the end. A read tells.
 		s.bulk = false
-		return 0 // perhaps the mark only
+		return 0
 	}
 	if errno == sock.EAGAIN && moved < bulkAtLeast {
 		s.bulk = false
