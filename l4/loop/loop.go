@@ -8,7 +8,8 @@
 //
 // Everything but Post, Stop, Waited and Rounds is for the loop's own goroutine:
 // handlers, timers and posted functions run on it, one after the other, and none
-// of them may block. There is no lock but the one around posted functions.
+// of them may block. What could take long is to be cut short, see Enough. There is no
+// lock but the one around posted functions.
 package loop
 
 import (
@@ -33,14 +34,19 @@ type Loop struct {
 
 	// Owned by the loop.
 	batch  sock.Batch
+	events span   // of the batch, not told yet
 	slots  []slot // indexed by descriptor
 	tags   uint32
-	again  []reference
-	served []reference // the other half of again, while it is gone through
+	queue  []reference // descriptors that wait for a turn
+	served int         // of the queue
 	after  []func()
+	posts  []func() // taken from posted
+	ran    int      // of posts
+	late   bool     // posts may be left, or posted
 	wheel  wheel
 	start  time.Time
 	now    time.Duration
+	share  share
 	stop   bool
 
 	mu     sync.Mutex
@@ -56,14 +62,18 @@ type Loop struct {
 type slot struct {
 	handler Handler
 	tag     uint32
-	again   bool // is in again
+	events  sock.Events // to be told at its turn
+	queued  bool
+	busy    bool // had more to do, at its last turn, than others wait for
 }
 
 type reference struct {
-	fd     int32
-	tag    uint32
-	events sock.Events
+	fd  int32
+	tag uint32
 }
+
+// A span is the part of the batch that is left.
+type span struct{ next, end int }
 
 // New opens a loop; Run has to be called to end and free it.
 func New() (*Loop, error) {
@@ -84,23 +94,16 @@ func (l *Loop) Run() {
 	defer close(l.done)
 	defer l.epoll.Close()
 	for !l.stop {
-		n := l.wait()
+		if l.events.next == l.events.end {
+			l.events = span{0, l.wait()}
+		}
 		l.now = time.Since(l.start)
 		l.rounds.Add(1)
-		for i := range n {
-			ev := l.batch.Event(i)
-			l.dispatch(reference{ev.FD, ev.Tag, ev.Events})
-		}
-		l.again, l.served = l.served[:0], l.again
-		for _, r := range l.served {
-			if s := &l.slots[r.fd]; s.tag == r.tag {
-				s.again = false
-			}
-			l.dispatch(r)
-		}
+		l.tellEvents()
+		l.serveQueue()
 		l.runAfter()
 		l.runPosted()
-		l.wheel.advance(int64(l.now / tick))
+		l.runTimers()
 		// Again: what was posted, and timers, may leave something to the end of the
 		// round too. Not only now, because what is posted may close what holds it.
 		l.runAfter()
@@ -109,6 +112,7 @@ func (l *Loop) Run() {
 
 func (l *Loop) runAfter() {
 	for _, f := range l.after {
+		l.share.turn()
 		f()
 	}
 }
@@ -122,7 +126,7 @@ const patience = 2
 
 // wait collects events into the batch.
 func (l *Loop) wait() int {
-	if len(l.again) > 0 {
+	if l.served < len(l.queue) || l.late {
 		return l.epoll.Poll(&l.batch, 0)
 	}
 	before := time.Since(l.start)
@@ -139,14 +143,6 @@ func (l *Loop) wait() int {
 	}
 	l.waiting.Add(int64(time.Since(l.start) - before))
 	return n
-}
-
-func (l *Loop) dispatch(r reference) {
-	if int(r.fd) < len(l.slots) {
-		if s := &l.slots[r.fd]; s.handler != nil && s.tag == r.tag {
-			s.handler.Ready(r.events)
-		}
-	}
 }
 
 // Add registers fd, edge-triggered, for every event; h hears of what is ready
@@ -180,16 +176,6 @@ func (l *Loop) AfterEvents(f func()) { l.after = append(l.after, f) }
 
 // Remove forgets fd, right before the caller closes it.
 func (l *Loop) Remove(fd int) { l.slots[fd] = slot{} }
-
-// Again has the handler of fd called with ev once everybody else has had a
-// turn: for work that is cut short so that one descriptor does not starve the
-// others.
-func (l *Loop) Again(fd int, ev sock.Events) {
-	if s := &l.slots[fd]; !s.again { // one turn a round, however often it is asked for
-		s.again = true
-		l.again = append(l.again, reference{int32(fd), s.tag, ev})
-	}
-}
 
 // Now returns the time since the loop was made, as of the present round.
 func (l *Loop) Now() time.Duration { return l.now }
@@ -229,16 +215,6 @@ func (l *Loop) Post(f func()) bool {
 		l.epoll.Wake()
 	}
 	return true
-}
-
-func (l *Loop) runPosted() {
-	l.mu.Lock()
-	posted := l.posted
-	l.posted = nil
-	l.mu.Unlock()
-	for _, f := range posted {
-		f()
-	}
 }
 
 // Stop ends Run after what was posted before, and waits for it. Safe from any

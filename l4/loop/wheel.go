@@ -35,7 +35,8 @@ func (t *Timer) unlink() {
 // Level n has 64 slots of 64^n ticks each. A timer waits in the finest level
 // that reaches its deadline and moves down as it comes nearer.
 type wheel struct {
-	now   int64 // the last tick that has been served
+	now   int64 // the last tick that has been served, or is being so
+	level int   // being served, from the highest to 0; -1 = the present tick has been
 	used  [levels]uint64
 	slots [levels][slotsPerLevel]Timer // heads of circular lists
 	aside Timer                        // head of the slot being served
@@ -50,7 +51,8 @@ const (
 )
 
 func (w *wheel) init(now int64) {
-	w.now = now
+	w.now, w.level = now, -1
+	w.aside.next, w.aside.prev = &w.aside, &w.aside
 	for l := range w.slots {
 		for s := range w.slots[l] {
 			head := &w.slots[l][s]
@@ -76,6 +78,9 @@ func (w *wheel) add(t *Timer) {
 // next returns the earliest tick at which a slot needs serving, or -1. The slot
 // of the present tick counts: it fills while lower levels are being served.
 func (w *wheel) next() int64 {
+	if w.level >= 0 {
+		return w.now
+	}
 	first := int64(-1)
 	for level := range w.used {
 		if w.used[level] == 0 {
@@ -97,43 +102,65 @@ func (w *wheel) next() int64 {
 }
 
 // advance serves every slot up to tick to: timers that are due expire, in no
-// order within a tick, the others move to a finer level.
-func (w *wheel) advance(to int64) {
+// order within a tick, the others move to a finer level. It stops when over, which is
+// asked after each timer, says so, and goes on there the next time.
+func (w *wheel) advance(to int64, over func() bool) {
 	for {
-		at := w.next()
-		if at < 0 || at > to {
-			w.now = max(w.now, to)
-			return
-		}
-		w.now = at
-		for level := levels - 1; level >= 0; level-- {
-			if at&(1<<(levelBits*level)-1) == 0 {
-				w.serve(level, int(at>>(levelBits*level)&(slotsPerLevel-1)))
+		if w.level < 0 {
+			at := w.next()
+			if at < 0 || at > to {
+				w.now = max(w.now, to)
+				return
 			}
+			w.now = at
+			w.level = levels - 1
+			for w.level > 0 && at&(1<<(levelBits*w.level)-1) != 0 {
+				w.level--
+			}
+			w.lift()
+		}
+		for {
+			if !w.serve(over) {
+				return
+			}
+			if w.level--; w.level < 0 {
+				break
+			}
+			w.lift()
 		}
 	}
 }
 
-// serve empties one slot. Expired may start and stop any timer, those of this
-// slot included; one that is started for the present tick waits for the next.
-func (w *wheel) serve(level, slot int) {
-	head := &w.slots[level][slot]
-	w.used[level] &^= 1 << slot
+// lift moves the timers of the present slot of the level aside: what is added to it
+// from then on must not be met again.
+func (w *wheel) lift() {
+	slot := w.now >> (levelBits * w.level) & (slotsPerLevel - 1)
+	head, list := &w.slots[w.level][slot], &w.aside
+	w.used[w.level] &^= 1 << slot
 	if head.next == head {
 		return
 	}
-	// Move the list aside: what is added meanwhile must not be met again.
-	list := &w.aside
 	list.next, list.prev = head.next, head.prev
 	list.next.prev, list.prev.next = list, list
 	head.next, head.prev = head, head
+}
+
+// serve goes through the timers aside and reports whether none is left. Expired may
+// start and stop any timer, those aside included; one that is started for the present
+// tick waits for the next.
+func (w *wheel) serve(over func() bool) bool {
+	list := &w.aside
 	for list.next != list {
 		t := list.next
 		t.unlink()
 		if t.deadline > w.now {
 			w.add(t)
-			continue
+		} else {
+			t.Owner.Expired(t)
 		}
-		t.Owner.Expired(t)
+		if over() {
+			return list.next == list
+		}
 	}
+	return true
 }

@@ -20,8 +20,10 @@ func (r *recorder) Expired(t *Timer) {
 	r.expired[t] = r.wheel.now
 }
 
+func never() bool { return false }
+
 // Every timer expires at its own tick, whatever its distance, the order of
-// starting and the steps in which time is served.
+// starting, the steps in which time is served and where those are cut short.
 func TestWheelExpiresEachTimerAtItsTick(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w wheel
@@ -44,7 +46,12 @@ func TestWheelExpiresEachTimerAtItsTick(t *testing.T) {
 				}
 			case 3:
 				to := w.now + distance.Draw(t, "advance")
-				w.advance(to)
+				for w.advance(to, func() bool { return rapid.IntRange(0, 3).Draw(t, "cut short") == 0 }); w.level >= 0 || w.now < to; {
+					if w.level >= 0 && w.next() != w.now {
+						t.Fatalf("cut short at %d, next is %d", w.now, w.next())
+					}
+					w.advance(to, never)
+				}
 				if w.now != to {
 					t.Fatalf("advanced to %d, not %d", w.now, to)
 				}
@@ -85,7 +92,7 @@ func TestWheelRestartInExpired(t *testing.T) {
 	w.init(63)
 	r := &restarter{wheel: &w, every: 64}
 	w.add(&Timer{Owner: r, deadline: 64})
-	w.advance(64 + 64*3)
+	w.advance(64+64*3, never)
 	if want := []int64{64, 128, 192, 256}; !slices.Equal(r.at, want) {
 		t.Fatalf("expired at %v, want %v", r.at, want)
 	}
@@ -111,7 +118,7 @@ func TestWheelStopInExpired(t *testing.T) {
 		s.others = append(s.others, timer)
 		w.add(timer)
 	}
-	w.advance(10)
+	w.advance(10, never)
 	for _, timer := range s.others {
 		if timer.Running() {
 			t.Error("a timer still runs")
@@ -129,7 +136,7 @@ func TestWheelAllocatesNothing(t *testing.T) {
 	for range 100 {
 		w.add(&Timer{Owner: r, deadline: 1 + rand.Int64N(100)})
 	}
-	if n := testing.AllocsPerRun(100, func() { w.advance(w.now + 10) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { w.advance(w.now+10, never) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -28,10 +28,10 @@ type acceptor struct {
 	timer    loop.Timer
 	paused   bool
 	retiring bool
+	due      bool // its grace is over: it ends when its queue is empty
 }
 
 const (
-	acceptBatch = 16                     // then others get a turn
 	acceptPause = 100 * time.Millisecond // when descriptors or memory are out
 	retireGrace = 100 * time.Millisecond // for handshakes under way on a closing listener
 )
@@ -73,15 +73,17 @@ func (a *acceptor) Ready(sock.Events) {
 	if a.paused || a.fd < 0 {
 		return
 	}
-	if a.acceptSome(acceptBatch) {
+	if a.acceptSome() {
 		a.worker.loop.Again(a.fd, sock.Readable)
+	} else if a.due {
+		a.finish()
 	}
 }
 
-// acceptSome takes up to n connections and reports whether there may be more.
-func (a *acceptor) acceptSome(n int) bool {
+// acceptSome takes connections for a turn and reports whether there may be more.
+func (a *acceptor) acceptSome() bool {
 	w := a.worker
-	for range n {
+	for {
 		if !w.server.descriptors.Take(2) {
 			a.pause(acceptNoDescriptors, "out of file descriptors")
 			return false
@@ -89,6 +91,9 @@ func (a *acceptor) acceptSome(n int) bool {
 		fd, peer, errno := sock.Accept(a.fd)
 		if errno == 0 {
 			w.accepted(a.listener, fd, peer)
+			if w.loop.Enough() {
+				return true
+			}
 			continue
 		}
 		w.server.descriptors.Give(2)
@@ -108,7 +113,6 @@ func (a *acceptor) acceptSome(n int) bool {
 			return false
 		}
 	}
-	return true
 }
 
 func (a *acceptor) pause(reason int, detail string) {
@@ -126,7 +130,8 @@ func (a *acceptor) pause(reason int, detail string) {
 // Expired ends a pause, or the grace of a retiring listener.
 func (a *acceptor) Expired(*loop.Timer) {
 	if a.retiring {
-		a.finish()
+		a.due = true
+		a.Ready(0)
 		return
 	}
 	a.paused = false
@@ -156,11 +161,6 @@ func (a *acceptor) retire() {
 func (a *acceptor) finish() {
 	if a.fd < 0 {
 		return
-	}
-	if a.retiring {
-		for a.acceptSome(acceptBatch) {
-			continue
-		}
 	}
 	a.worker.loop.StopTimer(&a.timer)
 	a.worker.loop.Remove(a.fd)

@@ -35,8 +35,8 @@ type side struct {
 }
 
 const (
-	// turn is how many bytes a direction moves before others get a turn.
-	turn = 1 << 20
+	// spliceMost is what one call is asked to move into a pipe: more than it holds.
+	spliceMost = 1 << 20
 	// A direction that moves less than this in one go is not bulk any more.
 	bulkAtLeast = bufferSize / 4
 )
@@ -104,8 +104,8 @@ func (s *side) Ready(ev sock.Events) {
 		if s.readable {
 			c.pump(s)
 		}
-		if c.phase == relaying && ev&sock.Writable != 0 {
-			c.pump(c.other(s))
+		if to := c.other(s); c.phase == relaying && ev&sock.Writable != 0 && !c.worker.loop.Waits(int(to.fd)) {
+			c.pump(to)
 		}
 	case resetting:
 		if ev&(sock.Failed|sock.Hup) != 0 {
@@ -148,7 +148,7 @@ func (c *conn) pump(s *side) {
 		if !s.readable && !ahead || !to.writable && !to.lost {
 			break
 		}
-		if moved >= turn {
+		if moved > 0 && c.worker.loop.Enough() {
 			c.worker.loop.Again(int(s.fd), sock.Readable)
 			return
 		}
@@ -256,14 +256,14 @@ func (c *conn) splice(s *side, moved int) int {
 			return 0
 		}
 	}
-	n, errno := s.pipe.Fill(int(s.fd), turn)
+	n, errno := s.pipe.Fill(int(s.fd), spliceMost)
 	if errno == sock.EAGAIN && s.urgent || n == 0 && errno == 0 {
 		// Perhaps that is the mark of urgent data only, which splice does not pass, and
 		// with a FIN behind it takes for the end. A read tells.
 		s.bulk = false
 		return 0
 	}
-	if errno == sock.EAGAIN && moved < bulkAtLeast {
+	if errno == sock.EAGAIN && 0 < moved && moved < bulkAtLeast { // nothing at all means that the last turn was cut short
 		s.bulk = false
 	}
 	if !c.received(s, n, errno) {

@@ -152,8 +152,7 @@ func (w *worker) flushCounts() {
 func (w *worker) shut() {
 	w.down = true
 	for a := range w.acceptors {
-		a.retiring = false // what is in the queue is lost
-		a.finish()
+		a.finish() // what is in the queue is lost
 	}
 	w.closeAll(l4.Killed, func(*conn) bool { return true })
 	w.dropPipes()

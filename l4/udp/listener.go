@@ -40,9 +40,6 @@ type receiver struct {
 	timer       loop.Timer
 }
 
-// receiveTurns is how many batches a socket may fill before others get a turn.
-const receiveTurns = 4
-
 func newReceiver(w *worker, l *listener, fd int) *receiver {
 	r := &receiver{worker: w, listener: l, fd: fd, sessions: map[sock.Destination]*session{}}
 	r.unconfirmed.kind = special
@@ -71,7 +68,7 @@ func (r *receiver) begin() {
 // Ready takes the datagrams that are waiting.
 func (r *receiver) Ready(sock.Events) {
 	w := r.worker
-	for range receiveTurns {
+	for more := true; more; more = !w.loop.Enough() {
 		if r.fd < 0 {
 			return
 		}

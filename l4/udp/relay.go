@@ -95,8 +95,6 @@ const (
 	// least, and at most unless it is known for bursts: most have one, and each slot
 	// that is offered costs a little.
 	replyRoom = 16
-	// replyTurns is how often it is made before others get a turn.
-	replyTurns = 4
 	// burst is how many datagrams at once show that a session is one of those that
 	// are worth more memory and taking trains.
 	burst = 8
@@ -105,7 +103,7 @@ const (
 // Ready takes the backend's replies.
 func (s *session) Ready(sock.Events) {
 	w := s.worker
-	for range replyTurns {
+	for more := true; more; more = !w.loop.Enough() {
 		if w.replies.Len()-w.used < replyRoom {
 			w.answer()
 		}
