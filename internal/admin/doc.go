@@ -3,8 +3,8 @@
 // over TCP with metrics, probes and a status page. It knows the daemon only
 // through the Daemon interface and plain values.
 //
-//	ctl, err := admin.ListenSocket("/run/poise/admin.sock", daemon, log)
-//	web, err := admin.ListenHTTP("127.0.0.1:9905", daemon, metricsHandler, log)
+//	ctl, err := admin.ListenSocket("/run/poise/admin.sock", daemon, room, log)
+//	web, err := admin.ListenHTTP("127.0.0.1:9905", daemon, metricsHandler, room, log)
 //	...
 //	st, err := admin.NewClient("/run/poise/admin.sock").Status(ctx, true)
 //	err = admin.StatusTable(os.Stdout, st)

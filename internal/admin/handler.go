@@ -7,8 +7,8 @@ import (
 
 // controlHandler serves the unix socket.
 func controlHandler(d Daemon) http.Handler {
-	mux := http.NewServeMux()
-	addCommon(mux, d, &sampler{d: d})
+	mux, turns := http.NewServeMux(), make(turns, turnsAtOnce)
+	addCommon(mux, d, &sampler{d: d}, turns)
 	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, r *http.Request) {
 		res := d.Reload(r.Context())
 		if res.Changes == nil {
@@ -20,37 +20,29 @@ func controlHandler(d Daemon) http.Handler {
 		}
 		writeJSON(w, status, res)
 	})
-	mux.HandleFunc("GET /v1/conns", func(w http.ResponseWriter, r *http.Request) { serveConns(w, r, d) })
-	top := http.NewServeMux()
-	top.Handle("/", noBody(mux))
-	top.Handle("/v1/backends/", operatorHandler(d))
-	return top
+	mux.HandleFunc("GET /v1/conns", turns.each(func(w http.ResponseWriter, r *http.Request) { serveConns(w, r, d) }))
+	mux.Handle("/v1/backends/", operatorHandler(d))
+	return mux
 }
 
 // publicHandler serves the TCP address. Nothing it offers changes anything.
-func publicHandler(d Daemon, metrics http.Handler) http.Handler {
-	mux := http.NewServeMux()
+func publicHandler(d Daemon, metrics http.Handler, known *hosts) http.Handler {
+	mux, turns := http.NewServeMux(), make(turns, turnsAtOnce)
 	s := &sampler{d: d}
-	addCommon(mux, d, s)
-	mux.Handle("GET /metrics", metrics)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { writePage(w, r, s.status()) })
-	return noBody(secure(mux))
+	addCommon(mux, d, s, turns)
+	mux.Handle("GET /metrics", turns.each(metrics.ServeHTTP))
+	mux.HandleFunc("GET /{$}", turns.each(func(w http.ResponseWriter, r *http.Request) { writePage(w, r, s.status()) }))
+	return secure(known.only(mux))
 }
 
-func addCommon(mux *http.ServeMux, d Daemon, s *sampler) {
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+// addCommon adds what both listeners have. Probes wait for no turn, nor do commands:
+// they cost next to nothing, and somebody depends on them.
+func addCommon(mux *http.ServeMux, d Daemon, s *sampler, turns turns) {
+	mux.HandleFunc("GET /v1/status", turns.each(func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, s.status())
-	})
+	}))
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { writeProbe(w, d.Ready()) })
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeProbe(w, d.Live()) })
-}
-
-// noBody keeps requests from sending any where no endpoint reads one.
-func noBody(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, 0)
-		h.ServeHTTP(w, r)
-	})
 }
 
 // secure adds what keeps browsers from doing more with an answer than show it.

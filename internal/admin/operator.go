@@ -113,9 +113,6 @@ type refusal struct {
 	Error string `json:"error"`
 }
 
-// maxRequest bounds what a request may send.
-const maxRequest = 4 << 10
-
 // operatorHandler serves what changes single backends.
 func operatorHandler(o Operator) http.Handler {
 	mux := http.NewServeMux()
@@ -153,10 +150,7 @@ func operatorHandler(o Operator) http.Handler {
 		s, err := o.SetWeight(r.PathValue("pool"), r.PathValue("backend"), weight)
 		answer(w, s, err)
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
-		mux.ServeHTTP(w, r)
-	})
+	return mux
 }
 
 func serveConns(w http.ResponseWriter, r *http.Request, o Operator) {

@@ -14,6 +14,7 @@ import (
 
 // Limits that keep a stranger, or a script gone wild, from costing more than
 // this. What is served is small and quick; only a reload may take its time.
+// See also door and turns.
 const (
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
@@ -21,7 +22,6 @@ const (
 	reloadTimeout = 2 * time.Minute
 	idleTimeout   = time.Minute
 	maxHeader     = 8 << 10
-	maxConns      = 128 // further ones are closed at once
 
 	// closeWithin is how long Close lets requests finish.
 	closeWithin = time.Second
@@ -32,11 +32,18 @@ type Server struct {
 	// Set once.
 	http   *http.Server
 	ln     net.Listener
+	hosts  *hosts // nil of the control socket
 	unlink func()
 	served sync.WaitGroup
 
 	closeOnce sync.Once
 	closeErr  error
+}
+
+// Room is what the clients of a server may take up of the process.
+type Room struct {
+	Places func() int  // the most connections at once; the oldest idle one gives way
+	Count  func(n int) // is told how many connections more, or fewer, are open
 }
 
 // ListenSocket starts the control API on a unix socket at path, mode 0660. It
@@ -53,12 +60,12 @@ type Server struct {
 //	POST /v1/backends/{pool}/{backend}/weight         WeightRequest -> BackendState
 //
 // The last four answer {"error": text} with 400 or 404 to what they refuse.
-func ListenSocket(path string, d Daemon, log *slog.Logger) (*Server, error) {
+func ListenSocket(path string, d Daemon, room Room, log *slog.Logger) (*Server, error) {
 	ln, err := listenSocket(path)
 	if err != nil {
 		return nil, err
 	}
-	return serve(ln, ln.unlink, controlHandler(d), reloadTimeout, log), nil
+	return serve(ln, ln.unlink, controlHandler(d), room, reloadTimeout, log), nil
 }
 
 // ListenHTTP starts the read-only endpoints on a TCP address:
@@ -68,7 +75,9 @@ func ListenSocket(path string, d Daemon, log *slog.Logger) (*Server, error) {
 //	GET /metrics     the handler given
 //	GET /readyz      200 or 503 and why
 //	GET /livez       200 or 503 and why
-func ListenHTTP(addr string, d Daemon, metrics http.Handler, log *slog.Logger) (*Server, error) {
+//
+// Requests that call it by a name other than localhost get 421; see AnswerTo.
+func ListenHTTP(addr string, d Daemon, metrics http.Handler, room Room, log *slog.Logger) (*Server, error) {
 	ln, err := net.Listen("tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -76,15 +85,23 @@ func ListenHTTP(addr string, d Daemon, metrics http.Handler, log *slog.Logger) (
 	case err != nil:
 		return nil, err
 	}
-	return serve(ln, func() {}, publicHandler(d, metrics), writeTimeout, log), nil
+	known := new(hosts)
+	s := serve(ln, func() {}, publicHandler(d, metrics, known), room, writeTimeout, log)
+	s.hosts = known
+	return s, nil
 }
 
-func serve(ln net.Listener, unlink func(), h http.Handler, write time.Duration, log *slog.Logger) *Server {
+// AnswerTo has a server of ListenHTTP answer requests that call it by one of these
+// names, in lower case, in place of those it was told before.
+func (s *Server) AnswerTo(names []string) { s.hosts.names.Store(&names) }
+
+func serve(ln net.Listener, unlink func(), h http.Handler, room Room, write time.Duration, log *slog.Logger) *Server {
 	s := &Server{
 		ln:     ln,
 		unlink: unlink,
 		http: &http.Server{
-			Handler:           h,
+			Handler:           whole(h),
+			ConnContext:       visitorContext,
 			ReadHeaderTimeout: headerTimeout,
 			ReadTimeout:       readTimeout,
 			WriteTimeout:      write,
@@ -93,9 +110,9 @@ func serve(ln net.Listener, unlink func(), h http.Handler, write time.Duration, 
 			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // strangers' mistakes
 		},
 	}
-	limited := &limitListener{Listener: ln, slots: make(chan struct{}, maxConns)}
+	door := &door{Listener: ln, places: room.Places, count: room.Count, visitors: map[*visitor]struct{}{}}
 	s.served.Go(func() {
-		if err := s.http.Serve(limited); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(door); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("the admin endpoint has stopped", "address", ln.Addr().String(), "error", err)
 		}
 	})
@@ -119,37 +136,4 @@ func (s *Server) Close() error {
 		s.served.Wait()
 	})
 	return s.closeErr
-}
-
-// limitListener accepts no more connections at once than it has slots. What
-// exceeds them is closed rather than left to wait: waiting costs descriptors,
-// and those belong to the data path.
-type limitListener struct {
-	net.Listener
-	slots chan struct{}
-}
-
-func (l *limitListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.slots <- struct{}{}:
-			return &limitConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
-		default:
-			_ = c.Close()
-		}
-	}
-}
-
-type limitConn struct {
-	net.Conn
-	release func()
-}
-
-func (c *limitConn) Close() error {
-	defer c.release()
-	return c.Conn.Close()
 }

@@ -22,6 +22,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// room is that of a process without limits.
+var room = Room{Places: func() int { return 64 }, Count: func(int) {}}
+
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // fake is a Daemon that says what it is told to.
@@ -72,7 +75,7 @@ func (f *fake) Live() error { return f.live }
 func startSocket(t *testing.T, d Daemon) (path string, s *Server) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "run", "s")
-	s, err := ListenSocket(path, d, quiet())
+	s, err := ListenSocket(path, d, room, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +86,7 @@ func startSocket(t *testing.T, d Daemon) (path string, s *Server) {
 func startHTTP(t *testing.T, d Daemon) (url string, s *Server) {
 	t.Helper()
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "some_metric 1\n") })
-	s, err := ListenHTTP("127.0.0.1:0", d, metrics, quiet())
+	s, err := ListenHTTP("127.0.0.1:0", d, metrics, room, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,6 +101,11 @@ func ask(t *testing.T, client *http.Client, method, url string) (*http.Response,
 	if err != nil {
 		t.Fatal(err)
 	}
+	return do(t, client, req)
+}
+
+func do(t *testing.T, client *http.Client, req *http.Request) (*http.Response, string) {
+	t.Helper()
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -224,44 +232,6 @@ func TestSecurityHeaders(t *testing.T) {
 	}
 }
 
-// Clients that never finish their request, and more of them than there are
-// slots, neither pile up nor keep others out for long.
-func TestStrangersCannotPileUp(t *testing.T) {
-	url, _ := startHTTP(t, &fake{status: sample()})
-	addr := strings.TrimPrefix(url, "http://")
-	var held []net.Conn
-	defer func() {
-		for _, c := range held {
-			c.Close()
-		}
-	}()
-	closed := make(chan struct{}, 2*maxConns)
-	for range 2 * maxConns {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		held = append(held, c)
-		fmt.Fprint(c, "GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ")
-		go func() {
-			c.Read(make([]byte, 1)) // until the server closes
-			closed <- struct{}{}
-		}()
-	}
-	for range maxConns { // those beyond the limit
-		<-closed
-	}
-	for range maxConns { // and the slow ones, after headerTimeout
-		<-closed
-	}
-	for { // the slots come back a moment after the connections are closed
-		if resp, err := newClient().Get(url + "/livez"); err == nil {
-			resp.Body.Close()
-			break
-		}
-	}
-}
-
 func TestHeaderLimit(t *testing.T) {
 	url, _ := startHTTP(t, &fake{})
 	req, _ := http.NewRequest("GET", url+"/livez", nil)
@@ -278,11 +248,11 @@ func TestHeaderLimit(t *testing.T) {
 
 func TestAddressInUse(t *testing.T) {
 	_, s := startHTTP(t, &fake{})
-	_, err := ListenHTTP(s.Addr().String(), &fake{}, http.NotFoundHandler(), quiet())
+	_, err := ListenHTTP(s.Addr().String(), &fake{}, http.NotFoundHandler(), room, quiet())
 	if err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Error(err)
 	}
-	if _, err := ListenHTTP("127.0.0.1", &fake{}, http.NotFoundHandler(), quiet()); err == nil {
+	if _, err := ListenHTTP("127.0.0.1", &fake{}, http.NotFoundHandler(), room, quiet()); err == nil {
 		t.Error("listens without a port")
 	}
 }

@@ -16,7 +16,7 @@ func TestSocketMode(t *testing.T) {
 		t.Run(fmt.Sprintf("umask %03o", umask), func(t *testing.T) {
 			dir := t.TempDir()
 			old := syscall.Umask(umask)
-			s, err := ListenSocket(filepath.Join(dir, "s"), &fake{}, quiet())
+			s, err := ListenSocket(filepath.Join(dir, "s"), &fake{}, room, quiet())
 			syscall.Umask(old)
 			if err != nil {
 				t.Fatal(err)
@@ -57,7 +57,7 @@ func stale(t *testing.T, path string) {
 func TestStaleSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	stale(t, path)
-	s, err := ListenSocket(path, &fake{}, quiet())
+	s, err := ListenSocket(path, &fake{}, room, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 
 func TestLiveSocketIsRefused(t *testing.T) {
 	path, _ := startSocket(t, &fake{})
-	_, err := ListenSocket(path, &fake{}, quiet())
+	_, err := ListenSocket(path, &fake{}, room, quiet())
 	if err == nil || !strings.Contains(err.Error(), "another poise is running") {
 		t.Error(err)
 	}
@@ -100,7 +100,7 @@ func TestHangingOwnerIsRefused(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	if s, err := ListenSocket(path, &fake{}, quiet()); err == nil {
+	if s, err := ListenSocket(path, &fake{}, room, quiet()); err == nil {
 		s.Close()
 		t.Error("took the socket of a process that lives")
 	}
@@ -111,7 +111,7 @@ func TestOtherFilesAreLeftAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := ListenSocket(path, &fake{}, quiet())
+	_, err := ListenSocket(path, &fake{}, room, quiet())
 	if err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Error(err)
 	}
@@ -126,7 +126,7 @@ func TestReplacedSocketIsLeftAlone(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	second, err := ListenSocket(path, &fake{}, quiet())
+	second, err := ListenSocket(path, &fake{}, room, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestOneOfManyStarts(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if s, err := ListenSocket(path, &fake{}, quiet()); err == nil {
+			if s, err := ListenSocket(path, &fake{}, room, quiet()); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				started = append(started, s)
@@ -170,7 +170,7 @@ func TestOneOfManyStarts(t *testing.T) {
 
 func TestSocketPathTooLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), strings.Repeat("x", 120))
-	if s, err := ListenSocket(path, &fake{}, quiet()); err == nil {
+	if s, err := ListenSocket(path, &fake{}, room, quiet()); err == nil {
 		s.Close()
 		t.Error("bound")
 	}

@@ -34,9 +34,10 @@ type File struct {
 
 // Admin says where the control interfaces listen.
 type Admin struct {
-	Socket string // absolute path of the control socket
-	HTTP   string // "address:port" of the read-only HTTP server; "" = off
-	State  string // absolute path of the file that keeps what operators say; "" = none
+	Socket string   // absolute path of the control socket
+	HTTP   string   // "address:port" of the read-only HTTP server; "" = off
+	Hosts  []string // names by which it may be called, in lower case
+	State  string   // absolute path of the file that keeps what operators say; "" = none
 }
 
 // Log says what is logged, and how.

@@ -139,6 +139,9 @@ func readFile(r *report, tree *node) *File {
 		o.problem([]string{"services"}, "missing; add a service, or write services: {} for none")
 	}
 
+	if f.Admin.HTTP == "" && len(f.Admin.Hosts) > 0 {
+		o.problem([]string{"admin.hosts", "admin.http"}, `has no effect with http: "", which is off; remove it`)
+	}
 	pools, poolNames := readPools(r, top)
 	for _, p := range pools {
 		p.refuseExec(f.Runtime.AllowExec)

@@ -23,6 +23,7 @@ func fileKeys(f *File, r *root) []key {
 		section("admin",
 			text("socket", "socket path", "/run/poise/admin.sock", &f.Admin.Socket, socketPath),
 			key{name: "http", typ: "ip:port, or empty for off", def: "127.0.0.1:9905", read: r.readAdminHTTP(&f.Admin.HTTP)},
+			key{name: "hosts", typ: "list of host names", def: none, read: readAdminHosts(&f.Admin.Hosts)},
 			text("state", "file path, or empty", "/var/lib/poise/state.json", &f.Admin.State, statePath),
 		),
 		section("log",

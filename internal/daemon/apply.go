@@ -12,6 +12,7 @@ import (
 	"github.com/poise-lb/poise/internal/admin"
 	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4/sock"
 )
 
 // A change is a configuration of which everything that can fail has been done
@@ -120,7 +121,7 @@ func (d *Daemon) prepareAccess(c *change, log config.Log) error {
 func (d *Daemon) prepareAdmin(c *change, want config.Admin) error {
 	c.socket, c.http = d.socket, d.http
 	if want.Socket != d.socket.addr {
-		server, err := admin.ListenSocket(want.Socket, d, d.log)
+		server, err := admin.ListenSocket(want.Socket, d, d.adminRoom(), d.log)
 		if err != nil {
 			return err
 		}
@@ -131,13 +132,19 @@ func (d *Daemon) prepareAdmin(c *change, want config.Admin) error {
 		if want.HTTP == "" {
 			return nil
 		}
-		server, err := admin.ListenHTTP(want.HTTP, d, d.metrics, d.log)
+		server, err := admin.ListenHTTP(want.HTTP, d, d.metrics, d.adminRoom(), d.log)
 		if err != nil {
 			return err
 		}
 		c.http.server = server
 	}
 	return nil
+}
+
+// adminRoom is what clients of one admin endpoint may take up. There are two of them,
+// and half of what is kept back stays for checks, names and files.
+func (d *Daemon) adminRoom() admin.Room {
+	return admin.Room{Places: func() int { return sock.KeptBack() / 4 }, Count: d.data.descriptors.Aside}
 }
 
 // abort undoes what prepare has done.
@@ -202,6 +209,9 @@ func (d *Daemon) commit(c *change) {
 	d.retire(d.socket, c.socket)
 	d.retire(d.http, c.http)
 	d.socket, d.http = c.socket, c.http
+	if d.http.server != nil {
+		d.http.server.AnswerTo(next.file.Admin.Hosts)
+	}
 }
 
 // retire closes an admin endpoint that another one has replaced. It does not

@@ -20,6 +20,8 @@ type datapath struct {
 	loops loop.Group
 	tcp   *tcp.Server
 	udp   *udp.Server
+
+	descriptors *sock.Descriptors
 }
 
 // startDatapath makes n loops and the servers on them.
@@ -30,9 +32,11 @@ func (d *Daemon) startDatapath(n int, log *slog.Logger) (datapath, error) {
 	}
 	descriptors := new(sock.Descriptors)
 	return datapath{
-		loops: loops,
-		tcp:   tcp.NewServer(loops, descriptors, log, tcp.Hooks{Connected: d.connected, Answered: d.answered, Ended: d.ended}),
-		udp:   udp.NewServer(loops, descriptors, log, udp.Hooks{Began: d.began, Answered: d.answered, Refused: d.refused, Ended: d.ended}),
+		loops:       loops,
+		descriptors: descriptors,
+
+		tcp: tcp.NewServer(loops, descriptors, log, tcp.Hooks{Connected: d.connected, Answered: d.answered, Ended: d.ended}),
+		udp: udp.NewServer(loops, descriptors, log, udp.Hooks{Began: d.began, Answered: d.answered, Refused: d.refused, Ended: d.ended}),
 	}, nil
 }
 

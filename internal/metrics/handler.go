@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// scrapesAtOnce bounds what strangers can make this cost.
+	// scrapesAtOnce bounds what is left behind by scrapes that have hung for
+	// scrapeTimeout. How many are served at once is the caller's to limit.
 	scrapesAtOnce = 4
 	// scrapeTimeout is Prometheus's own default.
 	scrapeTimeout = 10 * time.Second

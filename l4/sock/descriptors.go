@@ -9,6 +9,7 @@ import "sync/atomic"
 type Descriptors struct {
 	used   atomic.Int64 // by the data path
 	shared atomic.Int64 // of these, what TakeShare has taken
+	aside  atomic.Int64 // out of what is kept back; see Aside
 	base   atomic.Int64 // by everything else
 	limit  atomic.Int64 // for used
 }
@@ -27,18 +28,25 @@ func (d *Descriptors) measure(count func() int) {
 	// What is taken or given back while they are counted may have been counted or
 	// not. To take it for ours errs to the side of the base that is soon right again;
 	// to take it for the base's would keep it from clients until the next time.
-	before := d.used.Load()
+	before := d.used.Load() + d.aside.Load()
 	open := int64(count())
-	d.base.Store(max(open-max(before, d.used.Load()), 0))
+	d.base.Store(max(open-max(before, d.used.Load()+d.aside.Load()), 0))
 	d.Refresh()
 }
 
 // Refresh reads the process's limit again: it can be changed from outside
 // (prlimit).
 func (d *Descriptors) Refresh() {
-	all := int64(DescriptorLimit())
-	d.limit.Store(all - d.base.Load() - min(max(all/4, minReserve), maxReserve))
+	d.limit.Store(int64(DescriptorLimit()) - d.base.Load() - int64(KeptBack()))
 }
+
+// KeptBack returns how many descriptors the data path never takes.
+func KeptBack() int { return min(max(DescriptorLimit()/4, minReserve), maxReserve) }
+
+// Aside tells of n descriptors more, or fewer, that are taken out of what is kept
+// back, by those who keep to a part of it. Measure would take them for the base, and
+// leave less to the data path until the next time.
+func (d *Descriptors) Aside(n int) { d.aside.Add(int64(n)) }
 
 // Take reserves n descriptors, or reports that there are not as many left.
 func (d *Descriptors) Take(n int64) bool {
