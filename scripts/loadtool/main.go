@@ -10,6 +10,7 @@
 //	loadtool udp-rate  -addr A [-clients N] [-outstanding N] [-size N] [-trains] [-warm D] [-duration D]
 //	loadtool udp-blast -addr A -sink A [-sockets N] [-size N] [-trains] [-window N | -rate N] ...
 //	loadtool tls-handshakes -addr A [-clients N] [-warm D] [-duration D]
+//	loadtool tls-first -addr A [-connections N]
 //	loadtool tls-bulk  -addr A [-up] [-warm D] [-duration D]
 //	loadtool udp-echo  -listen A [-threads N] [-trains]
 //	loadtool stream    -listen A
@@ -56,6 +57,8 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 		return udpBlastCommand(args, out)
 	case "tls-handshakes":
 		return tlsHandshakesCommand(args, out)
+	case "tls-first":
+		return tlsFirstCommand(args, out)
 	case "tls-bulk":
 		return tlsBulkCommand(args, out)
 	case "udp-echo":

@@ -97,6 +97,23 @@ func TestTLSHandshakes(t *testing.T) {
 	}
 }
 
+func TestTLSFirst(t *testing.T) {
+	redis, _ := pong(t, pingAnswer)
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"tls-first", "-addr", endTLS(t, redis, &tls.Config{}, nil), "-connections", "5"}, nil, &out); err != nil {
+		t.Fatal(err)
+	}
+	var p50, p90 float64
+	if _, err := fmt.Sscanf(out.String(), "p50 %f\np90 %f\n", &p50, &p90); err != nil || p50 <= 0 || p90 < p50 {
+		t.Errorf("output %q: %v", out.String(), err)
+	}
+	wrong, _ := pong(t, "-ERR \r\n")
+	err := run(t.Context(), []string{"tls-first", "-addr", endTLS(t, wrong, &tls.Config{}, nil), "-connections", "5"}, nil, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "connection 1: ") {
+		t.Errorf("a wrong answer: error %v", err)
+	}
+}
+
 func TestTLSHandshakesAreAllTheSame(t *testing.T) {
 	redis, _ := pong(t, pingAnswer)
 	for name, config := range map[string]*tls.Config{
