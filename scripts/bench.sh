@@ -6,12 +6,17 @@
 #   scripts/bench.sh --quick    one worker, short rounds, about five minutes
 #
 # Environment, each with its default; a subset re-runs single cells:
-#   PROXIES="direct haproxy nginx poise"
-#   WORKLOADS="connect message bulk idle latency udp udp-oneway tls-handshake tls-bulk dns"
+#   PROXIES="direct haproxy nginx poise floor"
+#   WORKLOADS="connect message bulk idle latency udp udp-oneway tls-handshake tls-bulk tls-first dns"
 #   WORKERS="1 2"     event loops and cores of the proxy, one table part each
 #   ROUNDS=5          interleaved rounds; the order of the proxies rotates
 #   RATE=             requests/s of the latency workload; empty: half of what the
 #                     slowest of PROXIES carries
+#   QUOTA=50          percent of a core that each event loop of a proxy may use in the
+#                     rows that count a rate, so that the proxy is the limit and not
+#                     the load; 0 = no quota
+#   PEERS=            folder for HAProxy and nginx of Debian 13, made if it is not there;
+#                     empty: below ~/.cache; "host": the programs of this machine
 #   OUT=              file for all samples, as JSON
 #   POISE=            binary to measure; empty: built from this checkout
 #   PORT_BASE=17000   the ports used are PORT_BASE to PORT_BASE+15
@@ -36,14 +41,14 @@ esac
 if [[ $quick ]]; then
 	ROUNDS=${ROUNDS:-2} WORKERS=${WORKERS:-1}
 	CONNECTS=6000 MESSAGES=30000 BULK_SECONDS=1 HELD=2000 SETTLE=1s RATE_SECONDS=2
-	UDP_SECONDS=1 TLS_SECONDS=1
+	UDP_SECONDS=1 TLS_SECONDS=1 TLS_FIRST=50
 else
 	ROUNDS=${ROUNDS:-5} WORKERS=${WORKERS:-1 2}
 	CONNECTS=20000 MESSAGES=150000 BULK_SECONDS=5 HELD=4000 SETTLE=3s RATE_SECONDS=6
-	UDP_SECONDS=4 TLS_SECONDS=5
+	UDP_SECONDS=4 TLS_SECONDS=5 TLS_FIRST=200
 fi
-read -ra proxies <<<"${PROXIES:-direct haproxy nginx poise}"
-all_workloads='connect message bulk idle latency udp udp-oneway tls-handshake tls-bulk dns'
+read -ra proxies <<<"${PROXIES:-direct haproxy nginx poise floor}"
+all_workloads='connect message bulk idle latency udp udp-oneway tls-handshake tls-bulk tls-first dns'
 read -ra workloads <<<"${WORKLOADS:-$all_workloads}"
 read -ra worker_counts <<<"$WORKERS"
 PORT_BASE=${PORT_BASE:-17000}
@@ -52,7 +57,7 @@ PORT_BASE=${PORT_BASE:-17000}
 # one to listen on and one where it finds Redis. So nothing that an earlier
 # measurement left in TIME_WAIT takes a local port from a later one. The random
 # part is for a run that follows another at once.
-declare -A host_number=([direct]=1 [haproxy]=2 [nginx]=3 [poise]=4) front=() back=()
+declare -A host_number=([direct]=1 [haproxy]=2 [nginx]=3 [poise]=4 [floor]=5) front=() back=()
 loopback=127.$((RANDOM % 250 + 2))
 addresses() { # ROUND
 	local name
@@ -82,12 +87,19 @@ samples=$work/samples
 declare -A own=()
 started=0 # the latest
 
-# start LOG CPUS COMMAND...: in the background, pinned.
+# start LOG CPUS COMMAND...: in the background, pinned, and below the quota if `held`
+# names a group of processes.
+held=''
 start() {
 	local log=$1 cpus=$2
 	shift 2
-	taskset -c "$cpus" "$@" >"$work/$log" 2>&1 </dev/null &
-	started=$! # taskset becomes the command, so this is its process
+	if [[ $held ]]; then
+		# shellcheck disable=SC2016 # the inner shell's
+		bash -c 'echo $$ >"$0/cgroup.procs" && exec taskset -c "$@"' "$held" "$cpus" "$@" >"$work/$log" 2>&1 </dev/null &
+	else
+		taskset -c "$cpus" "$@" >"$work/$log" 2>&1 </dev/null &
+	fi
+	started=$! # the shell and taskset become the command, so this is its process
 	own[$started]=$1
 }
 
@@ -107,6 +119,7 @@ stop() {
 
 cleanup() {
 	for pid in "${!own[@]}"; do stop "$pid"; done
+	quota_close
 	rm -rf "$work"
 }
 trap cleanup EXIT
@@ -123,6 +136,8 @@ ulimit -n "$(ulimit -Hn)"
 [[ $(ulimit -n) == unlimited || $(ulimit -n) -ge 16384 ]] ||
 	die "needs 16384 file descriptors, the hard limit is $(ulimit -Hn) (ulimit -Hn)"
 
+# shellcheck source=scripts/bench/quota.sh
+. scripts/bench/quota.sh
 # shellcheck source=scripts/bench/backends.sh
 . scripts/bench/backends.sh
 # shellcheck source=scripts/bench/proxies.sh
@@ -146,7 +161,14 @@ if [[ " ${proxies[*]} " == *' poise '* ]]; then
 	fi
 fi
 
+peers_open
+if [[ " ${proxies[*]} " == *' floor '* ]]; then
+	for program in stream bulk udp; do
+		"${CC:-cc}" -O2 -o "$work/floor-$program" "scripts/floor/$program.c"
+	done
+fi
 "$loadtool" tls-cert -dir "$work"
+quota_open
 
 port_taken() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; }
 for port in "${backend_port[@]}" "${front_port[@]}"; do
@@ -190,6 +212,7 @@ record() {
 		start_backends "$round"
 	fi
 	say "workers $workers, round $round of $ROUNDS, $workload: $name"
+	quota_set "$workers" "$workload"
 	if start_proxy "$name" "$workers" "$workload"; then
 		# Not as a condition: that would switch errexit off within the function.
 		set +e
@@ -218,7 +241,8 @@ record() {
 half_load() {
 	local name rate slowest=
 	for name in "${proxies[@]}"; do
-		[[ $name != direct ]] || continue
+		[[ $name != direct && $name != floor ]] || continue
+		quota_set "$1" latency
 		say "workers $1, capacity for the latency workload: $name"
 		if start_proxy "$name" "$1" latency && redis_rate -n 5000 -t get >/dev/null &&
 			rate=$(redis_rate -n $((MESSAGES / 3)) -t get); then
@@ -247,11 +271,11 @@ version() { "$@" 2>&1 | grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)?' | head -n 1; }
 machine() {
 	printf '%s CPUs (%s), Linux %s, HAProxy %s, nginx %s, Redis %s, iperf3 %s' \
 		"$(nproc)" "$(awk -F': ' '/^model name/ { print $2; exit }' /proc/cpuinfo)" "$(uname -r)" \
-		"$(version haproxy -v)" "$(version nginx -v)" "$(version redis-server -v)" "$(version iperf3 -v)"
+		"$(version run_haproxy -v)" "$(version run_nginx -v)" "$(version redis-server -v)" "$(version iperf3 -v)"
 	[[ " ${workloads[*]} " != *' dns '* ]] || printf ', Knot DNS %s, dnsperf %s' "$(version knotd -V)" "$(dnsperf -h 2>&1 | awk '/^Version/ { print $2 }')"
-	[[ " ${workloads[*]} " != *' tls-'* ]] || printf ', HAProxy with OpenSSL %s' "$(haproxy -vv | sed -n 's/^Running on OpenSSL version : OpenSSL \([^ ]*\).*/\1/p')"
+	[[ " ${workloads[*]} " != *' tls-'* ]] || printf ', HAProxy with OpenSSL %s' "$(run_haproxy -vv | sed -n 's/^Running on OpenSSL version : OpenSSL \([^ ]*\).*/\1/p')"
 	[[ -z ${poise:-} ]] || printf ', Poise %s' "$("$poise" version | awk '{ print $2; exit }')"
-	printf ', rounds: %s, %s' "$ROUNDS" "$(date -u +%F)"
+	printf ', %s, rounds: %s, %s' "$(quota_words)" "$ROUNDS" "$(date -u +%F)"
 	[[ -z $rates_used ]] || printf '; latency at %s requests/s' "$rates_used"
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Sees to it that the programs the tests (or, with the argument "bench", the
-# benchmarks) drive are installed: by apt where it can, else it says what will
-# be missed. Does nothing, quickly, when all are there.
+# Sees to it that the programs the tests drive are installed, or with an argument
+# those of the benchmarks: "bench", and "peers" where HAProxy and nginx of this
+# machine have to do. By apt where it can, else it says what will be missed. Does
+# nothing, quickly, when all are there.
 #
 # Exit status 1: something is missing and may not be, because POISE_TEST_ALL is
 # set or because the benchmarks cannot do without.
@@ -34,10 +35,13 @@ tests=(
 	'openssl             openssl            tests against another TLS'
 	'haproxy             haproxy            a test of PROXY headers against HAProxy'
 )
-bench=(
+peers=(
 	'haproxy             haproxy            the comparison with HAProxy'
 	'nginx               nginx-light        the comparison with nginx'
 	'nginx:stream        libnginx-mod-stream the comparison with nginx'
+)
+bench=(
+	'cc                  gcc                the floor that the proxies are compared with'
 	'redis-server        redis-server       the connection and message workloads'
 	'redis-benchmark     redis-tools        the connection and message workloads'
 	'iperf3              iperf3             the bulk workload'
@@ -90,8 +94,11 @@ missing() {
 	done
 }
 
-rows=("${tests[@]}")
-[[ ${1:-} != bench ]] || rows=("${bench[@]}")
+case ${1:-tests} in
+tests) rows=("${tests[@]}") ;;
+bench) rows=("${bench[@]}") ;;
+peers) rows=("${peers[@]}") ;;
+esac
 
 mapfile -t absent < <(missing "${rows[@]}")
 [[ ${#absent[@]} -gt 0 ]] || exit 0
@@ -112,4 +119,4 @@ for row in "${absent[@]}"; do
 	read -r name package without <<<"$row"
 	echo "deps: $name is not installed (Debian: apt-get install $package); without it: no $without" >&2
 done
-[[ -z ${POISE_TEST_ALL:-} && ${1:-} != bench ]]
+[[ -z ${POISE_TEST_ALL:-} && ${1:-tests} == tests ]]

@@ -22,6 +22,7 @@ services_of() {
 	udp) printf '%s\n' 'udp udp' 'udp-trains udp' ;;
 	udp-oneway) echo 'sink udp' ;;
 	tls-handshake) echo 'tls tls' ;;
+	tls-first) echo 'tls tls' ;;
 	tls-bulk) echo 'stream tls' ;;
 	dns) echo 'dns udp' ;;
 	esac
@@ -41,17 +42,20 @@ backend_of() {
 target() {
 	if [[ $proxy_name == direct ]]; then
 		backend_of "$1" direct
+	elif [[ $proxy_name == floor && $floor_command == *-udp && $1 == redis ]]; then
+		backend_of redis floor # the floor of datagrams relays nothing else
 	else
 		echo "${front[$proxy_name]}:${front_port[$1]}"
 	fi
 }
 
-# supports PROXY WORKLOAD: neither can HAProxy forward UDP, nor is there anything
-# to compare with where nobody ends TLS.
+# supports PROXY WORKLOAD: HAProxy cannot forward UDP, there is nothing to compare
+# with where TLS is not ended, and the floor is of rates only.
 supports() {
 	case $1:$2 in
 	haproxy:udp | haproxy:udp-oneway | haproxy:dns) return 1 ;;
 	direct:idle | direct:tls-*) return 1 ;;
+	floor:idle | floor:latency | floor:tls-*) return 1 ;;
 	esac
 }
 

@@ -2,6 +2,27 @@
 # shellcheck disable=SC2034,SC2154 # scripts/bench.sh and its parts share variables
 # The proxies and their configurations. Read by scripts/bench.sh.
 
+# The peers are the newest that can be had, with their own C library and OpenSSL
+# (scripts/bench/peers.sh): `haproxy` and `nginx` are how they are started.
+haproxy=(haproxy) nginx=(nginx) stream_module=/usr/lib/nginx/modules/ngx_stream_module.so
+peers_open() {
+	local folder=${PEERS:-${XDG_CACHE_HOME:-$HOME/.cache}/poise-bench/peers} root libraries loader
+	if [[ $folder == host ]] || ! scripts/bench/peers.sh "$folder"; then
+		say 'the peers are those of this machine: see the versions below the table'
+		scripts/deps.sh peers
+		return 0
+	fi
+	root=$folder/root
+	libraries=$root/usr/lib/$(uname -m)-linux-gnu
+	loader=$(compgen -G "$libraries/ld-linux-*.so.*" | head -n 1)
+	haproxy=("$loader" --library-path "$libraries" "$root/usr/sbin/haproxy")
+	nginx=("$loader" --library-path "$libraries" "$root/usr/sbin/nginx")
+	stream_module=$root/usr/lib/nginx/modules/ngx_stream_module.so
+	export OPENSSL_CONF=$root/etc/ssl/openssl.cnf
+}
+run_haproxy() { "${haproxy[@]}" "$@"; }
+run_nginx() { "${nginx[@]}" "$@"; }
+
 # start_proxy NAME WORKERS WORKLOAD sets proxy to the process, 0 if there is none,
 # and proxy_name, host, port: where clients find Redis. It is known to forward to
 # our Redis when this returns. A fresh process for every measurement: none
@@ -13,15 +34,19 @@ start_proxy() {
 	direct) started=$redis ;;
 	haproxy)
 		haproxy_config "$workers" "$workload" >"$work/haproxy.cfg"
-		start haproxy.log "$proxy_cpus" haproxy -db -f "$work/haproxy.cfg"
+		start_held haproxy.log "${haproxy[@]}" -db -f "$work/haproxy.cfg"
 		;;
 	nginx)
 		nginx_config "$workers" "$workload" >"$work/nginx.conf"
-		start nginx.log "$proxy_cpus" nginx -e stderr -p "$work" -c "$work/nginx.conf"
+		start_held nginx.log "${nginx[@]}" -e stderr -p "$work" -c "$work/nginx.conf"
 		;;
 	poise)
 		poise_config "$workers" "$workload" >"$work/poise.yaml"
-		start poise.log "$proxy_cpus" "$poise" run -c "$work/poise.yaml"
+		start_held poise.log "$poise" run -c "$work/poise.yaml"
+		;;
+	floor)
+		mapfile -t floor_command < <(floor_command "$workload")
+		start_held floor.log "${floor_command[@]}"
 		;;
 	esac
 	[[ $name == direct ]] || proxy=$started
@@ -29,6 +54,28 @@ start_proxy() {
 	host=${port%:*} port=${port##*:}
 	answers "$host" "$port" "$started" &&
 		[[ $(timeout 2 redis-cli -h "$host" -p "$port" get bench-token) == "$token" ]]
+}
+
+# start_held LOG COMMAND...: below the quota of the workload, on the proxy's cores.
+start_held() {
+	held=$quota_group
+	start "$1" "$proxy_cpus" "${@:2}"
+	held=''
+}
+
+# floor_command WORKLOAD: the program that does this work, and what stands before what,
+# a word a line.
+floor_command() {
+	local name protocol program=stream
+	case $1 in
+	bulk) program=bulk ;;
+	udp | udp-oneway | dns) program=udp ;;
+	esac
+	echo "$work/floor-$program"
+	while read -r name protocol; do
+		[[ $program != udp || $protocol == udp ]] || continue
+		printf '%s\n' "${front[floor]}:${front_port[$name]}" "$(backend_of "$name" floor)"
+	done < <(services_of "$1")
 }
 
 # Where TLS ends in the proxy, all are made to do the same work: the client
@@ -66,9 +113,9 @@ haproxy_config() { # WORKERS WORKLOAD
 # (proxy_responses). It is not told, not even that there is none: it would set
 # up a session for every datagram, which takes it twice as long.
 nginx_config() { # WORKERS WORKLOAD
-	local name protocol options udp=' udp' module=/usr/lib/nginx/modules/ngx_stream_module.so
+	local name protocol options udp=' udp' 
 	[[ $1 -eq 1 ]] || udp+=' reuseport' # or a session's datagrams reach several workers
-	[[ ! -e $module ]] || echo "load_module $module;"
+	[[ ! -e $stream_module ]] || echo "load_module $stream_module;"
 	cat <<-EOF
 		daemon off;
 		worker_processes $1;

@@ -33,7 +33,7 @@ workload_connect() {
 	rate=$(redis_rate -k 0 -n "$CONNECTS" -t ping_inline)
 	after=$(cpu)
 	echo "rate $rate"
-	cpu_metric cpu "$(per "$before" "$after" "$CONNECTS" 1000000)"
+	unit_costs '' "$rate" "$before" "$after" "$CONNECTS"
 }
 
 workload_message() {
@@ -43,7 +43,21 @@ workload_message() {
 	rate=$(redis_rate -k 1 -P 1 -n "$MESSAGES" -t get)
 	after=$(cpu)
 	echo "rate $rate"
-	cpu_metric cpu "$(per "$before" "$after" "$MESSAGES" 1000000)"
+	unit_costs '' "$rate" "$before" "$after" "$MESSAGES"
+}
+
+# field NAME: its value in "name value" lines.
+field() { awk -v name="$1" '$1 == name { print $2; found = 1 } END { exit !found }'; }
+
+# unit_costs PREFIX RATE CPU-BEFORE CPU-AFTER COUNT [PER]: CPU time for one of COUNT,
+# in units of which PER are a second, and how much of what the proxy may use of its
+# cores it needed for RATE. Below about 95 % something else set the rate.
+unit_costs() {
+	local each units=${6:-1000000}
+	each=$(per "$3" "$4" "$5" "$units")
+	cpu_metric "$1cpu" "$each"
+	cpu_metric "$1busy" "$(awk -v rate="$2" -v each="$each" -v units="$units" -v n="$workers" -v part="$quota_part" \
+		'BEGIN { printf "%.1f\n", 100 * rate * each / units / n / part }')"
 }
 
 # bulk_run SECONDS FLAGS...: prints "Gbit/s GB CPU-seconds"
@@ -70,7 +84,7 @@ workload_bulk() {
 		result=$(bulk_run "$BULK_SECONDS" "${flags[@]}")
 		read -r rate gigabytes seconds <<<"$result"
 		echo "$direction-rate $rate"
-		cpu_metric "$direction-cpu" "$(per 0 "$seconds" "$gigabytes" 1)"
+		unit_costs "$direction-" "$(awk -v rate="$rate" 'BEGIN { print rate / 8 }')" 0 "$seconds" "$gigabytes" 1
 	done
 }
 

@@ -27,3 +27,7 @@ workload_tls_bulk() {
 		unit_costs "$direction-" "$(awk -v rate="$rate" 'BEGIN { print rate / 8 }')" "$before" "$after" "$gigabytes" 1
 	done
 }
+
+workload_tls_first() {
+	load "$loadtool" tls-first -addr "$(target tls)" -connections "$TLS_FIRST"
+}

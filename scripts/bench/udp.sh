@@ -5,19 +5,6 @@
 # Before anything is counted, what a tenth of the load is for TCP.
 udp_warm=500ms
 
-# field NAME: its value in "name value" lines.
-field() { awk -v name="$1" '$1 == name { print $2; found = 1 } END { exit !found }'; }
-
-# unit_costs PREFIX RATE CPU-BEFORE CPU-AFTER COUNT [PER]: CPU time for one of COUNT,
-# in units of which PER are a second, and how much of its cores the proxy needed
-# for RATE. Below about 95 % something else set the rate.
-unit_costs() {
-	local each units=${6:-1000000}
-	each=$(per "$3" "$4" "$5" "$units")
-	cpu_metric "$1cpu" "$each"
-	cpu_metric "$1busy" "$(awk -v rate="$2" -v each="$each" -v units="$units" -v n="$workers" 'BEGIN { printf "%.1f\n", 100 * rate * each / units / n }')"
-}
-
 share() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f\n", b ? 100 * a / b : 0 }'; }
 
 # udp_load PREFIX TOTAL COMMAND...: one load of the tool's, of which its output names

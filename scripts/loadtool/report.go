@@ -29,67 +29,89 @@ type sample struct {
 type row struct {
 	workload, metric string
 	label            string
-	goals            [2]float64 // of Poise over HAProxy and over nginx; 0 = none
+	goals            [3]float64 // of Poise over HAProxy, nginx and the floor; 0 = none
 	lower            bool       // lower is better: a goal is an upper limit
 	limit            float64    // goal for Poise's own number, an upper limit; 0 = none
 }
 
+// rivals are what Poise is compared with, in the order of row.goals.
+var rivals = []struct{ proxy, title string }{{"haproxy", "HAProxy"}, {"nginx", "nginx"}, {"floor", "floor"}}
+
 // rows is the table of goals, in its order.
 var rows = []row{
-	{"connect", "rate", "new connections, 1/s", [2]float64{1.15, 1.05}, false, 0},
-	{"connect", "cpu", "— CPU per connection, µs", [2]float64{}, true, 0},
-	{"message", "rate", "small messages, 1/s", [2]float64{1.05, 1.0}, false, 0},
-	{"message", "cpu", "— CPU per message, µs", [2]float64{0.9, 0}, true, 0},
-	{"bulk", "up-rate", "bulk to the backend, Gbit/s", [2]float64{1.3, 1.3}, false, 0},
-	{"bulk", "up-cpu", "— CPU per GB, s", [2]float64{0.6, 0.6}, true, 0},
-	{"bulk", "down-rate", "bulk to the client, Gbit/s", [2]float64{1.3, 1.3}, false, 0},
-	{"bulk", "down-cpu", "— CPU per GB, s", [2]float64{0.6, 0.6}, true, 0},
-	{"idle", "anon", "user memory per idle connection, B", [2]float64{}, true, 1024},
-	{"idle", "rss", "— all resident memory, B", [2]float64{}, true, 0},
-	{"latency", "added-p99", "added p99 at half load, µs", [2]float64{1.0, 1.0}, true, 0},
-	{"latency", "p50", "— p50, µs", [2]float64{}, true, 0},
-	{"latency", "p99", "— p99, µs", [2]float64{}, true, 0},
-	{"udp", "trains-rate", "UDP requests, 4 × 32, joined, 1/s", [2]float64{0, 2}, false, 0},
-	{"udp", "trains-cpu", "— CPU per request, µs", [2]float64{0, 0.5}, true, 0},
-	{"udp", "trains-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
-	{"udp", "trains-p99", "— p99, µs", [2]float64{}, true, 0},
-	{"udp", "trains-lost", "— lost, %", [2]float64{}, true, 0},
-	{"udp", "plain-rate", "UDP requests, 4 × 32, 1/s", [2]float64{}, false, 0},
-	{"udp", "plain-cpu", "— CPU per request, µs", [2]float64{0, 0.5}, true, 0},
-	{"udp", "plain-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
-	{"udp", "plain-p99", "— p99, µs", [2]float64{}, true, 0},
-	{"udp", "plain-lost", "— lost, %", [2]float64{}, true, 0},
-	{"udp", "many-rate", "UDP requests, 200 × 1, 1/s", [2]float64{}, false, 0},
-	{"udp", "many-cpu", "— CPU per request, µs", [2]float64{0, 0.5}, true, 0},
-	{"udp", "many-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
-	{"udp", "many-p99", "— p99, µs", [2]float64{}, true, 0},
-	{"udp", "many-lost", "— lost, %", [2]float64{}, true, 0},
-	{"udp-oneway", "trains-rate", "UDP one way, joined, 1/s", [2]float64{0, 2}, false, 0},
-	{"udp-oneway", "trains-cpu", "— CPU per datagram, µs", [2]float64{0, 0.5}, true, 0},
-	{"udp-oneway", "trains-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
-	{"udp-oneway", "trains-lost", "— lost, %", [2]float64{}, true, 0},
-	{"udp-oneway", "plain-rate", "UDP one way, 1/s", [2]float64{0, 2}, false, 0},
-	{"udp-oneway", "plain-cpu", "— CPU per datagram, µs", [2]float64{0, 0.5}, true, 0},
-	{"udp-oneway", "plain-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
-	{"udp-oneway", "plain-lost", "— lost, %", [2]float64{}, true, 0},
-	{"tls-handshake", "rate", "new TLS connections, 1/s", [2]float64{0.9, 0}, false, 0},
-	{"tls-handshake", "cpu", "— CPU per connection, µs", [2]float64{}, true, 0},
-	{"tls-handshake", "busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
-	{"tls-bulk", "up-rate", "TLS bulk to the backend, Gbit/s", [2]float64{0.9, 0}, false, 0},
-	{"tls-bulk", "up-cpu", "— CPU per GB, s", [2]float64{}, true, 0},
-	{"tls-bulk", "up-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
-	{"tls-bulk", "down-rate", "TLS bulk to the client, Gbit/s", [2]float64{0.9, 0}, false, 0},
-	{"tls-bulk", "down-cpu", "— CPU per GB, s", [2]float64{}, true, 0},
-	{"tls-bulk", "down-busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
-	{"dns", "rate", "DNS queries, 1/s", [2]float64{}, false, 0},
-	{"dns", "cpu", "— CPU per query, µs", [2]float64{}, true, 0},
-	{"dns", "busy", "— proxy's cores in use, %", [2]float64{}, true, 0},
-	{"dns", "lost", "— lost, %", [2]float64{}, true, 0},
+	higher("connect", "rate", "new connections, 1/s", 1.3, 1.2),
+	lower("connect", "cpu", "— CPU per connection, µs", 0, 0, 1.05),
+	busy("connect", ""),
+	higher("message", "rate", "small messages, 1/s", 1.3, 1.15),
+	lower("message", "cpu", "— CPU per message, µs", 0, 0, 1.05),
+	busy("message", ""),
+	higher("bulk", "up-rate", "bulk to the backend, Gbit/s", 1.15, 0),
+	lower("bulk", "up-cpu", "— CPU per GB, s", 0.85, 0, 0),
+	busy("bulk", "up-"),
+	higher("bulk", "down-rate", "bulk to the client, Gbit/s", 1.15, 0),
+	lower("bulk", "down-cpu", "— CPU per GB, s", 0.85, 0, 0),
+	busy("bulk", "down-"),
+	{workload: "idle", metric: "anon", label: "user memory per idle connection, B", lower: true, limit: 1024},
+	lower("idle", "rss", "— all resident memory, B", 0, 0, 0),
+	lower("latency", "added-p99", "added p99 at half load, µs", 1, 1, 0),
+	lower("latency", "p50", "— p50, µs", 0, 0, 0),
+	lower("latency", "p99", "— p99, µs", 0, 0, 0),
+	higher("udp", "trains-rate", "UDP requests, 4 × 32, joined, 1/s", 0, 2),
+	lower("udp", "trains-cpu", "— CPU per request, µs", 0, 0.5, 1.1),
+	busy("udp", "trains-"),
+	lower("udp", "trains-p99", "— p99, µs", 0, 0, 0),
+	lower("udp", "trains-lost", "— lost, %", 0, 0, 0),
+	higher("udp", "plain-rate", "UDP requests, 4 × 32, 1/s", 0, 2),
+	lower("udp", "plain-cpu", "— CPU per request, µs", 0, 0.5, 1.1),
+	busy("udp", "plain-"),
+	lower("udp", "plain-p99", "— p99, µs", 0, 0, 0),
+	lower("udp", "plain-lost", "— lost, %", 0, 0, 0),
+	higher("udp", "many-rate", "UDP requests, 200 × 1, 1/s", 0, 2),
+	lower("udp", "many-cpu", "— CPU per request, µs", 0, 0.5, 1.1),
+	busy("udp", "many-"),
+	lower("udp", "many-p99", "— p99, µs", 0, 0, 0),
+	lower("udp", "many-lost", "— lost, %", 0, 0, 0),
+	higher("udp-oneway", "trains-rate", "UDP one way, joined, 1/s", 0, 2),
+	lower("udp-oneway", "trains-cpu", "— CPU per datagram, µs", 0, 0.5, 1.1),
+	busy("udp-oneway", "trains-"),
+	lower("udp-oneway", "trains-lost", "— lost, %", 0, 0, 0),
+	higher("udp-oneway", "plain-rate", "UDP one way, 1/s", 0, 2),
+	lower("udp-oneway", "plain-cpu", "— CPU per datagram, µs", 0, 0.5, 1.1),
+	busy("udp-oneway", "plain-"),
+	lower("udp-oneway", "plain-lost", "— lost, %", 0, 0, 0),
+	higher("tls-handshake", "rate", "new TLS connections, 1/s", 1.4, 1.2),
+	lower("tls-handshake", "cpu", "— CPU per connection, µs", 0, 0, 0),
+	busy("tls-handshake", ""),
+	higher("tls-bulk", "up-rate", "TLS bulk to the backend, Gbit/s", 0, 0),
+	lower("tls-bulk", "up-cpu", "— CPU per GB, s", 0.7, 0.7, 0),
+	busy("tls-bulk", "up-"),
+	higher("tls-bulk", "down-rate", "TLS bulk to the client, Gbit/s", 0, 0),
+	lower("tls-bulk", "down-cpu", "— CPU per GB, s", 0.7, 0.7, 0),
+	busy("tls-bulk", "down-"),
+	lower("tls-first", "p50", "first answer on new TLS, Nagle on, p50, µs", 0, 0, 0),
+	lower("tls-first", "p90", "— p90, µs", 0, 0, 0),
+	higher("dns", "rate", "DNS queries, 1/s", 0, 2),
+	lower("dns", "cpu", "— CPU per query, µs", 0, 0, 1.1),
+	busy("dns", ""),
+	lower("dns", "lost", "— lost, %", 0, 0, 0),
 }
 
-// columns in order; direct first, as the floor the machine sets.
+func higher(workload, metric, label string, haproxy, nginx float64) row {
+	return row{workload: workload, metric: metric, label: label, goals: [3]float64{haproxy, nginx, 0}}
+}
+
+func lower(workload, metric, label string, haproxy, nginx, floor float64) row {
+	return row{workload: workload, metric: metric, label: label, goals: [3]float64{haproxy, nginx, floor}, lower: true}
+}
+
+func busy(workload, prefix string) row {
+	return row{workload: workload, metric: prefix + "busy", label: "— of what it may use of its cores, %", lower: true}
+}
+
+// columns in order; direct is the load without a proxy, floor the least a proxy can do
+// (scripts/floor).
 var columns = []struct{ proxy, title string }{
-	{"direct", "direct"}, {"haproxy", "HAProxy"}, {"nginx", "nginx"}, {"poise", "Poise"},
+	{"direct", "direct"}, {"haproxy", "HAProxy"}, {"nginx", "nginx"}, {"poise", "Poise"}, {"floor", "floor"},
 }
 
 func reportCommand(args []string, in io.Reader, out io.Writer) error {
@@ -142,8 +164,10 @@ func table(samples []sample, machine string) string {
 	for _, c := range columns {
 		b.WriteString(" " + c.title + " |")
 	}
-	b.WriteString(" Poise ÷ HAProxy | Poise ÷ nginx |\n|---|---|")
-	b.WriteString(strings.Repeat("---:|", len(columns)+2) + "\n")
+	for _, r := range rivals {
+		b.WriteString(" Poise ÷ " + r.title + " |")
+	}
+	b.WriteString("\n|---|---|" + strings.Repeat("---:|", len(columns)+len(rivals)) + "\n")
 	for _, w := range workers {
 		for _, r := range rows {
 			r.write(&b, w, values)
@@ -217,8 +241,8 @@ func (r row) write(b *strings.Builder, workers int, values map[series][]float64)
 		return
 	}
 	poise, ok := medians["poise"]
-	for i, rival := range []string{"haproxy", "nginx"} {
-		other, measured := medians[rival]
+	for i, rival := range rivals {
+		other, measured := medians[rival.proxy]
 		if !ok || !measured || other <= 0 || !r.compares() {
 			cells = append(cells, "–")
 			continue
