@@ -8,39 +8,8 @@ import (
 	"github.com/poise-lb/poise/l4"
 )
 
-// The formats.
+// The format that has all there is; see also Poise and TCPLog.
 const (
-	// TCPLog is one line in the field order of HAProxy's "option tcplog", so that
-	// what reads HAProxy's log reads this one:
-	//
-	//	192.0.2.7:51234 [06/Feb/2009:12:14:14.655] postgres pg/db2 0.012/0.310/5007.118 212 --/ok 3/2/2/1/0 0/0
-	//
-	// The fields, separated by one space:
-	//
-	//  1. client: address and port, those a PROXY header stated, if one did; IPv6
-	//     without brackets, the port is what follows the last colon
-	//  2. [accept date]: when the connection was accepted, local time
-	//  3. service
-	//  4. pool/backend: <NOSRV> when no backend was ever connected
-	//  5. Tw/Tc/Tt: milliseconds with three decimals until a backend was chosen,
-	//     of the connect that succeeded, and in all; -1 = never reached
-	//  6. bytes sent to the client
-	//  7. termination: HAProxy's two letters, a slash, and the word of l4.Outcome;
-	//     one field, so that those after it stay in place. The letters say who
-	//     and when (see termination), the word says what: "CD/client_reset"
-	//  8. actconn/svcconn/poolconn/bkconn/retries: connections open at the end,
-	//     this one included, of the process, the service, the pool, the backend;
-	//     and how many further backends were tried
-	//  9. 0, and the place in the pool's queue when the connection joined it, 1 =
-	//     next; 0/0 = never queued. (HAProxy's first one is of a backend's own
-	//     queue, of which there is none.)
-	//
-	// In a name, bytes that are not printable ASCII and spaces are written as
-	// #XX (hexadecimal), as HAProxy does. What is known of TLS, datagrams and the
-	// proxy before this one has no field there, and is in JSON only: a field more
-	// would put every reader of this order out of step.
-	TCPLog = "tcplog"
-
 	// JSON is one object a line:
 	//
 	//	time                         when the connection was accepted, RFC 3339 with nanoseconds
@@ -80,48 +49,7 @@ const (
 	JSON = "json"
 )
 
-var appenders = map[string]appender{TCPLog: appendTCPLog, JSON: appendJSON}
-
-// haproxyDate is HAProxy's accept date.
-const haproxyDate = "02/Jan/2006:15:04:05.000"
-
-func appendTCPLog(b []byte, s *l4.Session) []byte {
-	b = appendAddr(b, s.Flow.Client.Addr(), appendEscaped)
-	b = append(b, ':')
-	b = strconv.AppendUint(b, uint64(s.Flow.Client.Port()), 10)
-	b = append(b, " ["...)
-	b = s.Start.AppendFormat(b, haproxyDate)
-	b = append(b, "] "...)
-	b = appendName(b, s.Service)
-	b = append(b, ' ')
-	b = appendName(b, s.Pool)
-	b = append(b, '/')
-	if s.Backend == "" {
-		b = append(b, "<NOSRV>"...)
-	} else {
-		b = appendEscaped(b, s.Backend)
-	}
-	b = append(b, ' ')
-	b = appendMillis(b, s.Wait)
-	b = append(b, '/')
-	b = appendMillis(b, s.Connect)
-	b = append(b, '/')
-	b = appendMillis(b, s.Total)
-	b = append(b, ' ')
-	b = strconv.AppendUint(b, s.BytesOut, 10)
-	why, phase := termination(s)
-	b = append(b, ' ', why, phase, '/')
-	b = append(b, s.Outcome.String()...)
-	b = append(b, ' ')
-	for _, n := range [...]int64{s.ActConn, s.SvcConn, s.PoolConn, s.BackendConn} {
-		b = strconv.AppendInt(b, n, 10)
-		b = append(b, '/')
-	}
-	b = strconv.AppendInt(b, int64(s.Retries), 10)
-	b = append(b, " 0/"...)
-	b = strconv.AppendInt(b, int64(s.QueuePos), 10)
-	return append(b, '\n')
-}
+var appenders = map[string]appender{Poise: appendPoise, TCPLog: appendTCPLog, JSON: appendJSON}
 
 func appendJSON(b []byte, s *l4.Session) []byte {
 	b = append(b, `{"time":"`...)

@@ -19,8 +19,8 @@ import (
 func TestGoldenLines(t *testing.T) {
 	east := time.FixedZone("", 2*3600)
 	for name, tt := range map[string]struct {
-		change       func(*l4.Session)
-		tcplog, json string
+		change      func(*l4.Session)
+		poise, json string
 	}{
 		"ok": {
 			func(*l4.Session) {},
@@ -140,8 +140,8 @@ func TestGoldenLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := session(1)
 			tt.change(s)
-			if d := cmp.Diff(tt.tcplog+"\n", string(appendTCPLog(nil, s))); d != "" {
-				t.Error("tcplog:", d)
+			if d := cmp.Diff(tt.poise+"\n", string(appendPoise(nil, s))); d != "" {
+				t.Error("poise:", d)
 			}
 			if d := cmp.Diff(tt.json+"\n", string(appendJSON(nil, s))); d != "" {
 				t.Error("json:", d)
@@ -199,9 +199,9 @@ func TestTermination(t *testing.T) {
 	}
 }
 
-// What a parser of HAProxy's log would require, apart from times being decimal
-// and the word after the letters.
-var haproxyLine = regexp.MustCompile(`^[0-9a-fA-F:.%\S]+:\d+ \[\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d\.\d{3}\] \S+ \S+/\S+ ` +
+// The line for people: HAProxy's, apart from times being decimal and the word after
+// the letters.
+var poiseLine = regexp.MustCompile(`^[0-9a-fA-F:.%\S]+:\d+ \[\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d\.\d{3}\] \S+ \S+/\S+ ` +
 	`(?:-1|\d+\.\d{3})/(?:-1|\d+\.\d{3})/(?:-1|\d+\.\d{3}) \d+ [-CScsPRDK][-RQCDL]/[a-z_]+ -?\d+/-?\d+/-?\d+/-?\d+/-?\d+ \d+/\d+\n$`)
 
 // Whatever the names, a line is one line, and JSON is valid and says the same.
@@ -218,8 +218,12 @@ func FuzzLine(f *testing.F) {
 		s.Outcome, s.By = l4.Outcome(int(o)%l4.NumOutcomes), l4.Side(o%4)
 		s.TLS = &l4.TLS{ServerName: chosen, Subject: chosen, CommonName: chosen}
 
-		line := appendTCPLog(nil, s)
-		if !haproxyLine.Match(line) || bytes.Count(line, []byte(" ")) != 8 || bytes.IndexByte(line, '\n') != len(line)-1 {
+		line := appendPoise(nil, s)
+		if !poiseLine.Match(line) || bytes.Count(line, []byte(" ")) != 8 || bytes.IndexByte(line, '\n') != len(line)-1 {
+			t.Errorf("poise: %q", line)
+		}
+
+		if line = appendTCPLog(nil, s); bytes.Count(line, []byte(" ")) != 8 || bytes.IndexByte(line, '\n') != len(line)-1 {
 			t.Errorf("tcplog: %q", line)
 		}
 

@@ -7,7 +7,7 @@
 //
 //	f, err := accesslog.Open("/var/log/poise/access.log")
 //	...
-//	l := accesslog.New(f, accesslog.TCPLog, accesslog.DefaultQueue, slog.Default())
+//	l := accesslog.New(f, accesslog.Poise, accesslog.DefaultQueue, slog.Default())
 //	l.Record(&session)
 //	l.Reopen() // after logrotate has renamed the file
 //	l.Close()
@@ -91,7 +91,7 @@ type target struct {
 // An appender appends the line of s, newline included, to b.
 type appender func(b []byte, s *l4.Session) []byte
 
-// New returns a running log of the given format (TCPLog or JSON; any other
+// New returns a running log of the given format (Poise, TCPLog or JSON; any other
 // panics) that holds at most queue sessions not yet written. A nil w logs
 // nothing until Switch. Of w only a *File is ever closed. Trouble with w is
 // told to log, at most once a minute.

@@ -109,7 +109,7 @@ func TestEveryLineIsWrittenOnceAndInOrder(t *testing.T) {
 
 func TestLoneLineIsWrittenWithoutClose(t *testing.T) {
 	var s sink
-	l := New(&s, TCPLog, 1, quiet())
+	l := New(&s, Poise, 1, quiet())
 	for i := range 3 {
 		l.Record(session(i))
 		eventually(t, "line", func() bool { return strings.Count(s.String(), "\n") == i+1 })
@@ -121,7 +121,7 @@ func TestLoneLineIsWrittenWithoutClose(t *testing.T) {
 
 func TestRecordAfterClose(t *testing.T) {
 	var s sink
-	l := New(&s, TCPLog, 10, quiet())
+	l := New(&s, Poise, 10, quiet())
 	if err := errors.Join(l.Close(), l.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestRecordAfterClose(t *testing.T) {
 
 func TestNothingIsLostOrDoubledUnderConcurrency(t *testing.T) {
 	var s sink
-	l := New(&s, TCPLog, 64, quiet())
+	l := New(&s, Poise, 64, quiet())
 	const goroutines, each = 8, 2000
 	var wg sync.WaitGroup
 	for range goroutines {
@@ -153,7 +153,7 @@ func TestNothingIsLostOrDoubledUnderConcurrency(t *testing.T) {
 }
 
 func TestRecordAllocatesNothing(t *testing.T) {
-	l := New(io.Discard, TCPLog, 1<<14, quiet())
+	l := New(io.Discard, Poise, 1<<14, quiet())
 	defer l.Close()
 	s := session(1)
 	for range 2000 { // let the buffer grow
@@ -165,7 +165,7 @@ func TestRecordAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkRecord(b *testing.B) {
-	l := New(io.Discard, TCPLog, DefaultQueue, quiet())
+	l := New(io.Discard, Poise, DefaultQueue, quiet())
 	defer l.Close()
 	s := session(1)
 	b.ReportAllocs()

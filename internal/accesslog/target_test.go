@@ -17,7 +17,7 @@ import (
 // more than the bound in Close.
 func TestBlockedTarget(t *testing.T) {
 	r, w := io.Pipe()
-	l := New(w, TCPLog, 8, quiet())
+	l := New(w, Poise, 8, quiet())
 	const n = 10_000
 	for i := range n { // would deadlock here if Record could block
 		l.Record(session(i))
@@ -81,7 +81,7 @@ func TestSwitchAwayFromStuckTarget(t *testing.T) {
 		l.Record(session(i))
 	}
 	var s sink
-	l.Switch(&s, TCPLog)
+	l.Switch(&s, Poise)
 	eventually(t, "a line in the new target", func() bool {
 		l.Record(session(7))
 		return strings.Contains(s.String(), "pg/db7")
@@ -99,7 +99,7 @@ func TestSwitchAwayFromStuckTarget(t *testing.T) {
 func TestFailingTarget(t *testing.T) {
 	s := sink{fail: syscall.ENOSPC, room: 20}
 	var msgs sink
-	l := New(&s, TCPLog, 100, slog.New(slog.NewTextHandler(&msgs, nil)))
+	l := New(&s, Poise, 100, slog.New(slog.NewTextHandler(&msgs, nil)))
 	for i := range 5 {
 		l.Record(session(i))
 		eventually(t, "count", func() bool { return l.Dropped() == uint64(i+1) })
@@ -112,7 +112,7 @@ func TestFailingTarget(t *testing.T) {
 	if n := strings.Count(msgs.String(), "no space left"); n != 1 {
 		t.Errorf("told %d times:\n%s", n, msgs.String())
 	}
-	want := string(appendTCPLog(nil, session(0)))[:20] + "\n" + string(appendTCPLog(nil, session(9)))
+	want := string(appendPoise(nil, session(0)))[:20] + "\n" + string(appendPoise(nil, session(9)))
 	if got := s.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -124,7 +124,7 @@ func TestReopen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := New(f, TCPLog, 10_000, quiet())
+	l := New(f, Poise, 10_000, quiet())
 	const rounds = 20
 	for i := range rounds { // rename, write on, reopen: what logrotate does
 		for range 100 {
@@ -170,7 +170,7 @@ func TestReopenFailureKeepsTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := New(f, TCPLog, 10, quiet())
+	l := New(f, Poise, 10, quiet())
 	moved := dir + "2"
 	if err := os.Rename(dir, moved); err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestSwitch(t *testing.T) {
 	var a, b sink
 	l := New(nil, "", 100, quiet())
 	l.Record(session(0)) // off: not logged, and not lost either
-	l.Switch(&a, TCPLog)
+	l.Switch(&a, Poise)
 	l.Record(session(1))
 	eventually(t, "first line", func() bool { return a.String() != "" })
 	l.Switch(&a, JSON)
@@ -200,7 +200,7 @@ func TestSwitch(t *testing.T) {
 		l.Record(session(2))
 		return strings.Contains(a.String(), `{"time"`)
 	})
-	l.Switch(&b, TCPLog)
+	l.Switch(&b, Poise)
 	eventually(t, "second target", func() bool {
 		l.Record(session(3))
 		return b.String() != ""
@@ -222,10 +222,10 @@ func TestSwitch(t *testing.T) {
 // A writer whose type cannot be compared is a writer like any other.
 func TestSwitchOfIncomparableWriters(t *testing.T) {
 	var s sink
-	l := New(writers{&s}, TCPLog, 10, quiet())
+	l := New(writers{&s}, Poise, 10, quiet())
 	l.Record(session(1))
 	eventually(t, "line", func() bool { return s.String() != "" })
-	l.Switch(writers{&s, &s}, TCPLog)
+	l.Switch(writers{&s, &s}, Poise)
 	l.Record(session(2))
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

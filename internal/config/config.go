@@ -45,7 +45,7 @@ type Log struct {
 	Level        slog.Level
 	Format       string // "text" or "json"
 	Access       string // "none", "stdout" or an absolute file path
-	AccessFormat string // "tcplog" or "json"
+	AccessFormat string // "poise", "tcplog" or "json"
 }
 
 // Runtime holds the settings of the process as a whole.

@@ -30,7 +30,7 @@ func fileKeys(f *File, r *root) []key {
 			choice("level", "info", setLevel(&f.Log.Level), []string{"debug", "info", "warn", "error"}),
 			choice("format", "text", into(&f.Log.Format), []string{"text", "json"}),
 			text("access", "none, stdout or file path", "stdout", &f.Log.Access, accessTarget),
-			choice("access_format", "tcplog", into(&f.Log.AccessFormat), []string{"tcplog", "json"}),
+			choice("access_format", "poise", into(&f.Log.AccessFormat), []string{"poise", "tcplog", "json"}),
 		),
 		section("runtime",
 			number("workers", "0", &f.Runtime.Workers, 0, 1024),

@@ -183,7 +183,7 @@ func start(o Options) (*Daemon, error) {
 	}
 	d.monitor = health.NewMonitor(d.checked)
 	d.metrics = metrics.Handler(source{d}, o.Version, d.log)
-	d.access = accesslog.New(nil, accesslog.TCPLog, accesslog.DefaultQueue, d.log)
+	d.access = accesslog.New(nil, accesslog.Poise, accesslog.DefaultQueue, d.log)
 	d.discovery = newDiscovery(d.log)
 	d.operator = newOperator(d.log)
 	d.operator.load(file.Admin.State)
