@@ -11,12 +11,12 @@ import "net/netip"
 // used: close it (Reset, of TCP), and take dst for one that refuses.
 //
 // It holds as soon as the socket is connected, and of TCP from Connect on: both ends are
-// fixed before the handshake. The kernel is asked (getsockname, some 0.3 µs) only if dst
-// is a loopback address or its port is one that the kernel chooses; a backend elsewhere
-// on a usual port costs no call. A range of ports that has been made wider counts from
-// the next time that LocalPorts is called, which every reload does.
+// fixed before the handshake. The kernel is asked (getsockname, 0.3 to 1 µs) only if the
+// port of dst is one that the kernel chooses; a backend on a usual port costs no call. A
+// range of ports that has been made wider counts from the next time that LocalPorts is
+// called, which start and every reload do.
 func MeetsItself(fd int, dst netip.AddrPort) bool {
-	if port := uint32(dst.Port()); !dst.Addr().IsLoopback() && (port < everFirst.Load() || port > everLast.Load()) {
+	if port := uint32(dst.Port()); port < everFirst.Load() || port > everLast.Load() {
 		return false
 	}
 	return IsSame(LocalAddr(fd), dst)

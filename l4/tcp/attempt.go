@@ -90,6 +90,10 @@ func (c *conn) dial() bool {
 	} else {
 		source, transparent := c.up.source(c.flow, addr.AddrPort)
 		fd, errno = sock.Connect(addr.AddrPort, source, transparent)
+		if errno == 0 && sock.MeetsItself(fd, addr.AddrPort) {
+			sock.Reset(fd)
+			errno = sock.ECONNREFUSED // nothing listens there: its port was free to choose
+		}
 	}
 	limit := c.attemptLimit()
 	if errno == sock.EAGAIN { // only a unix socket's full queue answers so
