@@ -62,6 +62,13 @@ func TestTooManyKeys(t *testing.T) {
 	}
 }
 
+func TestQuestions(t *testing.T) {
+	_, err := Parse("x.yaml", []byte(strings.Repeat("? a\n: b\n", maxQuestions+1)))
+	if want := `x.yaml:2001:1: yaml: more than 1000 keys in the form "? key"; write key: value`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // TestManyBackends: a large installation is no abuse.
 func TestManyBackends(t *testing.T) {
 	var b strings.Builder

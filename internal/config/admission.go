@@ -3,7 +3,6 @@ package config
 import (
 	"net/netip"
 	"path"
-	"slices"
 	"strconv"
 
 	"github.com/poise-lb/poise/l4/admit"
@@ -78,14 +77,16 @@ func readPrefixes(dst *[]netip.Prefix) func(*value) {
 			return
 		}
 		var prefixes []netip.Prefix
+		seen := map[netip.Prefix]bool{}
 		for _, item := range v.elements() {
 			p, ok := item.prefix()
 			switch {
 			case !ok:
-			case slices.Contains(prefixes, p):
+			case seen[p]:
 				item.fail("%s is in this list already; keep one", p)
 			default:
 				prefixes = append(prefixes, p)
+				seen[p] = true
 			}
 			v.bad = v.bad || item.bad || item.missing
 		}
@@ -131,11 +132,13 @@ func readFiles(dst *[]string) func(*value) {
 			return
 		}
 		files, ok := v.texts("/etc/poise/deny.list", plainFile("/etc/poise/deny.list"))
-		for i, f := range files {
-			if ok && slices.Contains(files[:i], f) {
+		seen := map[string]bool{}
+		for _, f := range files {
+			if ok && seen[f] {
 				v.fail("%s is in this list twice; keep one", quote(f))
 				return
 			}
+			seen[f] = true
 		}
 		if ok {
 			*dst = files

@@ -107,6 +107,9 @@ func TestEveryRuleHasABadFile(t *testing.T) {
 	exempt := map[string]string{
 		"the file holds more than %d values, those repeated by aliases included; write fewer":                                               "TestBillionLaughs",
 		"more than %d keys in one file; spread them over conf.d":                                                                            "TestTooManyKeys",
+		"%d more problems from here on; put those above right first":                                                                        "TestMoreProblems",
+		"%d %s inherit more than %d values together; give long lists to those alone that need them":                                         "TestTooMuchInherited",
+		`more than %d keys in the form "? key"; write key: value`:                                                                           "TestQuestions",
 		"the file is larger than %d MiB; is it the right one?":                                                                              "TestLoadTooLarge",
 		"the file lists no backend; write one a line, or [] for none":                                                                       "TestParseBackends",
 		"%s is a name; write the IP address, or move it to the key backends":                                                                "TestParseBackends",

@@ -77,7 +77,7 @@ func unreadable(path string, err error) error {
 
 // load merges the files and reads what they hold together.
 func load(r *report, inputs []input) (*File, error) {
-	var all *node
+	var files []*node
 	broken := false
 	for i, in := range inputs {
 		n, ok := build(r, in.source, in.data, os.LookupEnv)
@@ -85,46 +85,55 @@ func load(r *report, inputs []input) (*File, error) {
 		case !ok:
 			broken = true
 		case n == nil && i == 0:
-			all = &node{kind: mapping, at: position{in.source, 1, 1}}
+			files = append(files, &node{kind: mapping, at: position{in.source, 1, 1}})
 		case n == nil:
 		case n.kind != mapping:
 			r.add(n.at, "", "the file is %s, and must be a mapping of keys such as services and pools", n.kind)
 			broken = true
-		case all == nil:
-			all = n
 		default:
-			all = merge(r, all, n, "")
+			files = append(files, n)
 		}
 	}
 	if broken {
 		return nil, r.err() // what is missing cannot be told from what was not understood
 	}
-	f := readFile(r, all)
+	f := readFile(r, merge(r, files, ""))
 	if err := r.err(); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-// merge adds one file's keys to those of the files before it. Sections grow
-// together; a single key, and the name of a service or pool, has one place.
-func merge(r *report, a, b *node, path string) *node {
-	out := *a
-	out.pairs = slices.Clone(a.pairs)
-	for _, p := range b.pairs {
-		i := slices.IndexFunc(out.pairs, func(q pair) bool { return q.key == p.key })
-		if i < 0 {
-			out.pairs = append(out.pairs, p)
-			continue
-		}
-		q, at := &out.pairs[i], join(path, word(p.key))
-		if whole := path == "services" || path == "pools"; whole || q.value.kind != mapping || p.value.kind != mapping {
-			r.add(p.at, at, "given twice; it is already at %s, keep one of them", q.at)
-			continue
-		}
-		q.value = merge(r, q.value, p.value, at)
+// merge makes one mapping of the files' at a path. Sections grow together; a single
+// key, and the name of a service or pool, has one place.
+func merge(r *report, files []*node, path string) *node {
+	if len(files) == 1 {
+		return files[0]
 	}
-	return &out
+	out := &node{kind: mapping, at: files[0].at}
+	number := map[string]int{} // of a key, among the pairs
+	var parts [][]*node        // of each pair, to be merged in turn
+	for _, f := range files {
+		for _, p := range f.pairs {
+			i, given := number[p.key]
+			if !given {
+				number[p.key] = len(out.pairs)
+				out.pairs = append(out.pairs, p)
+				parts = append(parts, []*node{p.value})
+				continue
+			}
+			first := out.pairs[i]
+			if whole := path == "services" || path == "pools"; whole || first.value.kind != mapping || p.value.kind != mapping {
+				r.add(p.at, join(path, word(p.key)), "given twice; it is already at %s, keep one of them", first.at)
+				continue
+			}
+			parts[i] = append(parts[i], p.value)
+		}
+	}
+	for i, p := range out.pairs {
+		out.pairs[i].value = merge(r, parts[i], join(path, word(p.key)))
+	}
+	return out
 }
 
 // readFile reads the merged tree against the tables of keys, then applies the
@@ -142,8 +151,11 @@ func readFile(r *report, tree *node) *File {
 	if f.Admin.HTTP == "" && len(f.Admin.Hosts) > 0 {
 		o.problem([]string{"admin.hosts", "admin.http"}, `has no effect with http: "", which is off; remove it`)
 	}
-	pools, poolNames := readPools(r, top)
-	for _, p := range pools {
+	if !bearable(r, top) {
+		return nil
+	}
+	pools := readPools(r, top)
+	for _, p := range pools.sorted {
 		p.refuseExec(f.Runtime.AllowExec)
 	}
 	claims := top.admin
@@ -154,17 +166,16 @@ func readFile(r *report, tree *node) *File {
 	}
 	services := readServices(r, top)
 	for _, s := range services {
-		s.finish(poolNames)
+		s.finish(pools)
 		s.finishPools(pools)
 		claims = append(claims, s.listen...)
 	}
-	finishUDPChecks(services, pools)
-	overlaps(r, claims)
-	loops(services, pools)
+	finishUDPChecks(services, pools.sorted)
+	loops(services, pools, overlaps(r, claims))
 	if len(r.problems) > 0 {
 		return nil
 	}
-	for _, p := range pools {
+	for _, p := range pools.sorted {
 		f.Pools = append(f.Pools, p.Pool)
 	}
 	for _, s := range services {
@@ -174,8 +185,39 @@ func readFile(r *report, tree *node) *File {
 	return f
 }
 
-// readPools returns the pools by name, and the names of those that failed too.
-func readPools(r *report, top *root) ([]*pool, []string) {
+// maxInherited bounds the values that all objects together inherit. It is what the
+// values of defaults come to when they are written out in each, as all of them are
+// read and kept once an object.
+const maxInherited = 4_000_000
+
+// bearable reports whether what is inherited is within bounds, and reports a problem
+// if not: a list of thousands for each of thousands of pools is as good as the
+// nested aliases that maxNodes is for.
+func bearable(r *report, top *root) bool {
+	for _, s := range []struct {
+		name            string
+		defaults, names *node
+	}{{"services", top.serviceDefaults, top.services}, {"pools", top.poolDefaults, top.pools}} {
+		if s.defaults == nil || s.names == nil {
+			continue
+		}
+		if n := s.defaults.count() * len(s.names.pairs); n > maxInherited {
+			r.add(s.defaults.at, "defaults."+s.name, "%d %s inherit more than %d values together; give long lists to those alone that need them",
+				len(s.names.pairs), s.name, maxInherited)
+			return false
+		}
+	}
+	return true
+}
+
+// poolsByName are the pools, those that failed too.
+type poolsByName struct {
+	of     map[string]*pool
+	names  []string // sorted
+	sorted []*pool  // in the same order
+}
+
+func readPools(r *report, top *root) poolsByName {
 	above := newObject(r, "defaults.pools", position{}, nil)
 	proto := pool{object: above}
 	keys := poolKeys(&proto)
@@ -183,7 +225,7 @@ func readPools(r *report, top *root) ([]*pool, []string) {
 	if top.poolDefaults != nil {
 		above.read(top.poolDefaults, keys)
 	}
-	byName := map[string]*pool{}
+	pools := poolsByName{of: map[string]*pool{}}
 	for _, e := range entries(r, top.pools, "pools") {
 		p := proto
 		p.object = newObject(r, join("pools", word(e.key)), e.at, above)
@@ -191,14 +233,13 @@ func readPools(r *report, top *root) ([]*pool, []string) {
 		if p.read(e.value, poolKeys(&p)) {
 			p.finish()
 		}
-		byName[e.key] = &p
+		pools.of[e.key] = &p
 	}
-	names := slices.Sorted(maps.Keys(byName))
-	pools := make([]*pool, len(names))
-	for i, n := range names {
-		pools[i] = byName[n]
+	pools.names = slices.Sorted(maps.Keys(pools.of))
+	for _, n := range pools.names {
+		pools.sorted = append(pools.sorted, pools.of[n])
 	}
-	return pools, names
+	return pools
 }
 
 // readServices returns the services by name.

@@ -1,142 +1,145 @@
 package config
 
-import (
-	"net/netip"
-	"slices"
-)
+import "net/netip"
 
-// A hop leads from a service to one that a backend of its pools is: what the first
-// forwards there arrives at the second.
+// A hop is a backend that is a service itself: what is forwarded to it arrives there.
 type hop struct {
-	from, to *service
-	pool     *pool
-	backend  int
-	listen   listen
+	pool    *pool
+	backend int
+	listen  listen // of the service
 }
 
 // loops reports every backend by which a service is its own client, perhaps by way
 // of others: each connection would make another, each datagram be sent again, until
-// something runs out. A service as the backend of another is fine.
+// something runs out. A service as the backend of another is fine. Only addresses
+// that are written in the configuration can be told.
 //
-// Only addresses that are written here can be told. Which those of this host are is
-// not asked, so beside the very address of a listener it is those of loopback that
-// lead to one for all addresses.
-func loops(services []*service, pools []*pool) {
-	byName, own := map[string]*pool{}, map[netip.Addr]bool{}
-	for _, p := range pools {
-		byName[p.Balance.Name] = p
+// What leads where is a graph of services and pools, a pool for each of the two
+// protocols: a pool that many services share is looked at once.
+func loops(services []*service, pools poolsByName, c *claims) {
+	if c == nil {
+		return
 	}
-	for _, s := range services {
-		for _, l := range s.listen {
-			own[l.addr] = true
-		}
+	number := make(map[*service]int, len(services)) // services first, then two nodes a pool
+	for i, s := range services {
+		number[s] = i
 	}
-	hops := map[*service][]hop{}
-	for _, s := range services {
+	nodes := map[string][2]int{}
+	for i, p := range pools.sorted {
+		nodes[p.Balance.Name] = [2]int{len(services) + 2*i, len(services) + 2*i + 1}
+	}
+	next := make([][]int, len(services)+2*len(pools.sorted))
+	users := make([][]*service, len(next)) // of a pool's node
+	for i, s := range services {
 		for _, name := range s.Pools() {
-			p := byName[name]
-			if p == nil {
+			if pools.of[name] == nil {
 				continue // reported as such
 			}
+			to := nodes[name][protocolIndex(s)]
+			next[i] = append(next[i], to)
+			users[to] = append(users[to], s)
+		}
+	}
+	hops := make([][]hop, len(next))
+	for _, p := range pools.sorted {
+		for protocol, node := range nodes[p.Balance.Name] {
+			if users[node] == nil {
+				continue
+			}
 			for i, b := range p.backends {
-				if to, l, ok := listening(services, own, b, s.Protocol); ok {
-					hops[s] = append(hops[s], hop{s, to, p, i, l})
+				if l, ok := arrives(c, b, protocol == 1); ok && l.service != nil {
+					hops[node] = append(hops[node], hop{p, i, l})
+					next[node] = append(next[node], number[l.service])
 				}
 			}
 		}
 	}
-	round := circles(services, hops)
-	for _, s := range services {
-		for _, h := range hops[s] {
-			if round[h.from] == round[h.to] {
-				h.report()
+	round := circles(next)
+	for node, all := range hops {
+		uses := make(map[*service]bool, len(users[node]))
+		var from *service // in the circle, the first by name
+		for _, s := range users[node] {
+			uses[s] = true
+			if from == nil && round[number[s]] == round[node] {
+				from = s
+			}
+		}
+		for _, h := range all {
+			to := h.listen.service
+			switch {
+			case round[number[to]] != round[node]:
+			case uses[to]:
+				h.report(to)
+			default:
+				h.report(from)
 			}
 		}
 	}
 }
 
-// report says that h is part of a loop.
-func (h hop) report() {
-	b := h.pool.backends[h.backend]
+func protocolIndex(s *service) int {
+	if s.Protocol == "udp" {
+		return 1
+	}
+	return 0
+}
+
+// report says that h is part of a loop that from is on.
+func (h hop) report(from *service) {
+	b, to := h.pool.backends[h.backend], h.listen.service
 	address, key := b.Addr.String(), index(join(h.pool.path, "backends"), h.backend)
 	if b.name.Host != "" {
 		address = b.name.Address()
 	}
-	if h.from == h.to {
+	if from == to {
 		h.pool.add(b.at, key, "%s is where service %s itself listens, with %s at %s: what it forwards would come back to it without end; write the address of the server that is meant, or let the service listen on another address or port",
-			address, h.from.Name, quote(h.listen.text), h.listen.at)
+			address, to.Name, quote(h.listen.text), h.listen.at)
 		return
 	}
 	h.pool.add(b.at, key, "%s is where service %s listens, with %s at %s, whose own backends lead back to service %s: what that forwards would come back to it without end; write the address of the server that is meant",
-		address, h.to.Name, quote(h.listen.text), h.listen.at, h.from.Name)
+		address, to.Name, quote(h.listen.text), h.listen.at, from.Name)
 }
 
-// circles gives services the same number if each leads to the other (strongly
-// connected components, R. Tarjan 1972).
-func circles(services []*service, hops map[*service][]hop) map[*service]int {
-	order, low, circle := map[*service]int{}, map[*service]int{}, map[*service]int{}
-	var open []*service // visited, and without a circle yet
-	var visit func(s *service)
-	visit = func(s *service) {
-		order[s] = len(order) + 1
-		low[s] = order[s]
-		open = append(open, s)
-		for _, h := range hops[s] {
-			if order[h.to] == 0 {
-				visit(h.to)
+// circles gives nodes the same number if each leads to the other (strongly connected
+// components, R. Tarjan 1972). next is where each node leads.
+func circles(next [][]int) []int {
+	order, low, circle := make([]int, len(next)), make([]int, len(next)), make([]int, len(next))
+	seen := 0
+	var open []int // visited, and without a circle yet
+	var visit func(n int)
+	visit = func(n int) {
+		seen++
+		order[n], low[n] = seen, seen
+		open = append(open, n)
+		for _, to := range next[n] {
+			if order[to] == 0 {
+				visit(to)
 			}
-			if circle[h.to] == 0 {
-				low[s] = min(low[s], low[h.to])
+			if circle[to] == 0 {
+				low[n] = min(low[n], low[to])
 			}
 		}
-		for low[s] == order[s] && circle[s] == 0 {
+		for low[n] == order[n] && circle[n] == 0 {
 			last := len(open) - 1
-			circle[open[last]] = order[s]
+			circle[open[last]] = order[n]
 			open = open[:last]
 		}
 	}
-	for _, s := range services {
-		if order[s] == 0 {
-			visit(s)
+	for n := range next {
+		if order[n] == 0 {
+			visit(n)
 		}
 	}
 	return circle
 }
 
-// listening returns the service at a backend's address, and the listener. own is the
-// addresses of listeners: most backends are elsewhere, and soon done with.
-func listening(services []*service, own map[netip.Addr]bool, b backend, protocol string) (*service, listen, bool) {
-	addrs := []netip.Addr{b.Addr.Addr()}
-	port := b.Addr.Port()
+// arrives returns the listener at a backend's address.
+func arrives(c *claims, b backend, udp bool) (listen, bool) {
 	if b.name.Host == "localhost" && !b.name.SRV { // RFC 6761, section 6.3
-		addrs, port = []netip.Addr{netip.IPv6Loopback(), netip.AddrFrom4([4]byte{127, 0, 0, 1})}, b.name.Port
-	}
-	if !own[addrs[0]] && !addrs[0].IsLoopback() {
-		return nil, listen{}, false
-	}
-	for _, s := range services {
-		if s.Protocol != protocol {
-			continue
+		if l, ok := c.receiving(udp, netip.IPv6Loopback(), b.name.Port); ok {
+			return l, ok
 		}
-		for _, l := range s.listen {
-			if port >= l.lo && port <= l.hi && slices.ContainsFunc(addrs, l.receives) {
-				return s, l, true
-			}
-		}
+		return c.receiving(udp, netip.AddrFrom4([4]byte{127, 0, 0, 1}), b.name.Port)
 	}
-	return nil, listen{}, false
-}
-
-// receives reports whether what this host sends to an address of its own, as far as
-// that can be told, arrives here. The ports are not looked at.
-func (l listen) receives(a netip.Addr) bool {
-	switch {
-	case !a.IsValid():
-		return false
-	case l.addr == a:
-		return true
-	case !l.addr.IsUnspecified() || !a.IsLoopback():
-		return false
-	}
-	return l.dual || l.addr.Is4() == a.Is4()
+	return c.receiving(udp, b.Addr.Addr(), b.Addr.Port())
 }

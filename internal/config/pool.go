@@ -27,6 +27,7 @@ type pool struct {
 	checks         []question
 	maxConnections int       // of each backend that gives none
 	backends       []backend // nil: not given
+	socket         *backend  // the first that is a unix socket
 }
 
 // backend is one entry of a pool's list.
@@ -129,6 +130,9 @@ func (p *pool) finish() {
 // that do not fit the rest of the pool.
 func (p *pool) finishBackends() {
 	names, addresses := map[string]position{}, map[string]position{}
+	if i := slices.IndexFunc(p.backends, func(b backend) bool { return b.Addr.Unix != "" }); i >= 0 {
+		p.socket = &p.backends[i]
+	}
 	for i, b := range p.backends {
 		key := index(join(p.path, "backends"), i)
 		address := b.Addr.String()

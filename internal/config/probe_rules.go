@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/poise-lb/poise/health"
 )
@@ -54,13 +55,22 @@ func (p *pool) severalChecks() bool {
 // questionGiven returns a key of check which o itself gives and which says what to
 // ask, or "".
 func (p *pool) questionGiven(o *object) string {
-	for _, k := range questionKeys(&health.Spec{}) {
-		if _, given := o.given["check."+k.name]; given {
-			return k.name
+	for _, k := range questionNames() {
+		if _, given := o.given["check."+k]; given {
+			return k
 		}
 	}
 	return ""
 }
+
+// questionNames are the keys of a question.
+var questionNames = sync.OnceValue(func() []string {
+	var names []string
+	for _, k := range questionKeys(&health.Spec{}) {
+		names = append(names, k.name)
+	}
+	return names
+})
 
 // finishQuestions applies the rules of what is asked, and makes several checks one.
 func (p *pool) finishQuestions() {
@@ -214,11 +224,8 @@ func usesTLS(c *health.Spec) bool {
 
 // refuseUnix reports a question that cannot be asked of a unix socket.
 func (p *pool) refuseUnix(o *object, key, why string) {
-	for _, b := range p.backends {
-		if b.Addr.Unix != "" {
-			o.problem([]string{key}, "the socket %s at %s %s; move it to a pool of its own", b.Addr.Unix, b.at, why)
-			return
-		}
+	if b := p.socket; b != nil {
+		o.problem([]string{key}, "the socket %s at %s %s; move it to a pool of its own", b.Addr.Unix, b.at, why)
 	}
 }
 

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,11 +56,19 @@ func (p position) String() string {
 	return p.name + ":" + strconv.Itoa(p.line) + ":" + strconv.Itoa(p.column)
 }
 
+// maxProblems is how many problems are reported: a screen or two. Of a file that has
+// more, most often the same is wrong everywhere, or it is another file that was meant.
+const maxProblems = 100
+
 // report collects problems while the configuration is read.
 type report struct {
-	problems  Problems
-	catalogue []row // every key, once one is unknown
+	problems  Problems            // the first by place, a few more than maxProblems
+	seen      map[uint64]struct{} // hashes of all: what several pools inherit is wrong once
+	catalogue []row               // every key, once one is unknown
+	compared  int                 // words looked at for suggestions
 }
+
+var seed = maphash.MakeSeed()
 
 // add records a problem with the key at a position; "" is the file as a whole.
 func (r *report) add(at position, key, format string, args ...any) {
@@ -68,26 +78,44 @@ func (r *report) add(at position, key, format string, args ...any) {
 	if at.source == nil {
 		at.source = &source{name: "default"}
 	}
-	r.problems = append(r.problems, Problem{
+	p := Problem{
 		File: at.name, Line: at.line, Column: at.column, order: at.order,
 		Key: key, Text: fmt.Sprintf(format, args...),
+	}
+	hash := maphash.Comparable(seed, p)
+	if _, again := r.seen[hash]; again {
+		return
+	}
+	if r.seen == nil {
+		r.seen = map[uint64]struct{}{}
+	}
+	r.seen[hash] = struct{}{}
+	if r.problems = append(r.problems, p); len(r.problems) > 10*maxProblems {
+		r.problems.sort()
+		r.problems = r.problems[:maxProblems+1]
+	}
+}
+
+// sort sorts by place.
+func (ps Problems) sort() {
+	slices.SortStableFunc(ps, func(a, b Problem) int {
+		return cmp.Or(a.order-b.order, a.Line-b.Line, a.Column-b.Column, strings.Compare(a.Key, b.Key))
 	})
 }
 
-// err returns what was collected, sorted, or nil.
+// err returns what was collected, sorted, or nil. Of too many problems the last says
+// how many there are besides.
 func (r *report) err() error {
 	if len(r.problems) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(r.problems, func(a, b Problem) int {
-		for _, d := range [...]int{a.order - b.order, a.Line - b.Line, a.Column - b.Column} {
-			if d != 0 {
-				return d
-			}
-		}
-		return strings.Compare(a.Key, b.Key)
-	})
-	return slices.Compact(r.problems) // what several pools inherit is wrong once
+	r.problems.sort()
+	if more := len(r.seen) - maxProblems; more > 1 {
+		last := &r.problems[maxProblems]
+		last.Key, last.Text = "yaml", fmt.Sprintf("%d more problems from here on; put those above right first", more)
+		return r.problems[:maxProblems+1]
+	}
+	return r.problems
 }
 
 // quote shows a piece of the file in a message: on one line, and not too long.

@@ -108,6 +108,7 @@ func readTLVs(dst *[]wire.TLV) func(*value) {
 			return
 		}
 		tlvs := []wire.TLV{}
+		seen := map[byte]bool{}
 		for _, p := range v.pairs {
 			item := &value{node: p.value, report: v.report, path: join(v.path, word(p.key))}
 			t, value := wire.TLV{}, ""
@@ -123,11 +124,12 @@ func readTLVs(dst *[]wire.TLV) func(*value) {
 			case !tlvType.MatchString(p.key):
 				v.add(p.at, item.path, "%s is no type for one's own use; write one from 0xE0 to 0xEF", quote(p.key))
 				v.bad = true
-			case slices.ContainsFunc(tlvs, func(o wire.TLV) bool { return o.Type == t.Type }):
+			case seen[t.Type]:
 				v.add(p.at, item.path, "type 0x%X is here already; keep one", t.Type)
 				v.bad = true
 			}
 			t.Value = []byte(value)
+			seen[t.Type] = true
 			tlvs = append(tlvs, t)
 			v.bad = v.bad || item.bad || item.missing
 		}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 
@@ -21,12 +20,13 @@ type service struct {
 // listen is one entry of a service's list, before its range is expanded.
 type listen struct {
 	endpoint
-	dual bool // ":port": every address, IPv4 and IPv6
-	udp  bool
-	at   position
-	text string
-	item int    // in its list
-	path string // of the key that claims it
+	dual    bool // ":port": every address, IPv4 and IPv6
+	udp     bool
+	at      position
+	text    string
+	item    int      // in its list
+	path    string   // of the key that claims it
+	service *service // nil of admin.http
 }
 
 // maxListeners bounds the listeners of a configuration. Each is a socket per
@@ -70,21 +70,21 @@ func newListen(e endpoint, v *value) listen {
 }
 
 // finish applies the rules that concern several keys and completes the spec.
-func (s *service) finish(poolNames []string) {
+func (s *service) finish(pools poolsByName) {
 	if s.listen == nil && !s.has("listen") {
 		s.problem([]string{"listen"}, `missing; say where the service listens, such as listen: [":5432"]`)
 	}
 	if s.finishProtocol(); s.Protocol == "tcp" {
 		s.finishTLS()
-		s.finishSNI(poolNames)
+		s.finishSNI(pools)
 		s.finishGreeting()
 	}
 	switch {
 	case s.SNI != nil || s.gives("sni") && s.Pool == "":
 	case s.Pool == "" && !s.has("pool"):
 		s.problem([]string{"pool"}, "missing; name the pool its connections go to")
-	case s.Pool != "" && !slices.Contains(poolNames, s.Pool):
-		s.problem([]string{"pool"}, "there is no pool %q; define it under pools, or name another%s", s.Pool, meantPool(s.Pool, poolNames))
+	case s.Pool != "" && pools.of[s.Pool] == nil:
+		s.problem([]string{"pool"}, "there is no pool %q; define it under pools, or name another%s", s.Pool, s.meantPool(s.Pool, pools))
 	}
 	s.finishAdmission()
 	if t := &s.TCP; t.Connect > t.ConnectTotal {
@@ -94,7 +94,7 @@ func (s *service) finish(poolNames []string) {
 	s.listen = slices.Clone(s.listen) // perhaps inherited, and the path is ours
 	for i := range s.listen {
 		s.listen[i].path = index(join(s.path, "listen"), s.listen[i].item)
-		s.listen[i].udp = s.Protocol == "udp"
+		s.listen[i].udp, s.listen[i].service = s.Protocol == "udp", s
 	}
 }
 
@@ -113,42 +113,6 @@ func (s *service) expand() {
 		s.UDP.Name, s.UDP.Listen = s.Name, all
 	} else {
 		s.TCP.Name, s.TCP.Listen = s.Name, all
-	}
-}
-
-// covers reports whether one of the two addresses takes what is sent to the
-// other. The ports are not looked at.
-func (l listen) covers(o listen) bool {
-	switch {
-	case l.udp != o.udp:
-		return false
-	case l.dual || o.dual || l.addr == o.addr:
-		return true
-	case l.addr.Is4() != o.addr.Is4():
-		return false
-	}
-	return l.addr.IsUnspecified() || o.addr.IsUnspecified()
-}
-
-// overlaps reports every listener that shares an address with one written before
-// it: the kernel would refuse the second, or give it some of the connections.
-func overlaps(r *report, all []listen) {
-	slices.SortStableFunc(all, func(a, b listen) int {
-		return cmp.Or(a.at.order-b.at.order, a.at.line-b.at.line, a.at.column-b.at.column)
-	})
-	total := 0
-	for i, l := range all {
-		if total += int(l.hi-l.lo) + 1; total > maxListeners {
-			r.add(l.at, l.path, "with it there are more than %d listeners, ranges expanded; listen on fewer ports", maxListeners)
-			return
-		}
-		for _, before := range all[:i] {
-			if l.lo <= before.hi && before.lo <= l.hi && l.covers(before) {
-				r.add(l.at, l.path, "%s overlaps %s of %s at %s; give them different addresses or ports",
-					quote(l.text), quote(before.text), before.path, before.at)
-				break
-			}
-		}
 	}
 }
 

@@ -145,7 +145,7 @@ func (s *sni) rules(pattern string, v *value) {
 
 // finishSNI applies the rules of sni that concern several keys. Of sni and what
 // cannot be beside it, the one that is written closer to the service counts.
-func (s *service) finishSNI(poolNames []string) {
+func (s *service) finishSNI(pools poolsByName) {
 	if !s.sni.on {
 		return
 	}
@@ -168,8 +168,8 @@ func (s *service) finishSNI(poolNames []string) {
 		}
 	}
 	for _, to := range s.sni.to {
-		if !slices.Contains(poolNames, to.pool) {
-			s.add(to.at, to.path, "there is no pool %q; define it under pools, or name another%s", to.pool, meantPool(to.pool, poolNames))
+		if pools.of[to.pool] == nil {
+			s.add(to.at, to.path, "there is no pool %q; define it under pools, or name another%s", to.pool, s.meantPool(to.pool, pools))
 		}
 	}
 	s.Pool = ""
@@ -177,16 +177,22 @@ func (s *service) finishSNI(poolNames []string) {
 	s.SNI = &sni
 }
 
-// finishSNIPool refuses TLS to the backends that clients' own TLS is forwarded to.
-func (s *service) finishSNIPool(p *pool) {
-	forwards := p.Balance.Name == s.SNI.Default || slices.ContainsFunc(s.SNI.Rules, func(r SNIRule) bool { return r.Pool == p.Balance.Name })
-	if p.TLS != nil && forwards {
-		p.problem([]string{"tls"}, "would be TLS within TLS, for service %s forwards what it routes by sni unopened; remove it, or give the service a pool of its own", s.Name)
+// finishSNIPools refuses TLS to the backends that clients' own TLS is forwarded to.
+func (s *service) finishSNIPools(pools poolsByName) {
+	forwards := map[string]bool{s.SNI.Default: true}
+	for _, r := range s.SNI.Rules {
+		forwards[r.Pool] = true
+	}
+	for name := range forwards {
+		if p := pools.of[name]; p != nil && p.TLS != nil {
+			p.problem([]string{"tls"}, "would be TLS within TLS, for service %s forwards what it routes by sni unopened; remove it, or give the service a pool of its own", s.Name)
+		}
 	}
 }
 
-func meantPool(got string, poolNames []string) string {
-	if near := Nearest(got, poolNames); near != "" {
+// meantPool is the hint at the pool that is probably meant, or "".
+func (r *report) meantPool(got string, pools poolsByName) string {
+	if near := r.nearest(got, pools.names); near != "" {
 		return fmt.Sprintf(" (did you mean %q?)", near)
 	}
 	return ""

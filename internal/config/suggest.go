@@ -15,7 +15,7 @@ func (r *report) suggestKey(got string, here, all []key) (meant, hint string) {
 			now = append(now, k.name)
 		}
 	}
-	if meant = Nearest(got, names); meant != "" {
+	if meant = r.nearest(got, names); meant != "" {
 		for _, k := range here {
 			if k.name == meant && k.form != "" {
 				return meant, k.meant()
@@ -28,6 +28,10 @@ func (r *report) suggestKey(got string, here, all []key) (meant, hint string) {
 			return "", k.meant()
 		}
 	}
+	others := "the keys here are " + strings.Join(now, ", ")
+	if r.compared > maxCompared {
+		return "", others
+	}
 	var below, beside []string
 	walk(all, "", func(path string, _ key) { below = append(below, path) })
 	if r.catalogue == nil {
@@ -38,7 +42,7 @@ func (r *report) suggestKey(got string, here, all []key) (meant, hint string) {
 	}
 	for _, like := range []func(string) bool{
 		func(last string) bool { return last == got },
-		func(last string) bool { return Nearest(got, []string{last}) != "" },
+		func(last string) bool { return r.nearest(got, []string{last}) != "" },
 	} {
 		for _, paths := range [][]string{below, beside} {
 			for _, path := range paths {
@@ -48,7 +52,19 @@ func (r *report) suggestKey(got string, here, all []key) (meant, hint string) {
 			}
 		}
 	}
-	return "", "the keys here are " + strings.Join(now, ", ")
+	return "", others
+}
+
+// maxCompared bounds the words that are looked at for what may be meant. It does for
+// many more problems than are reported, unless thousands of names come into question.
+const maxCompared = 1_000_000
+
+// nearest is Nearest as long as a report does not ask too often.
+func (r *report) nearest(got string, words []string) string {
+	if r.compared += len(words); r.compared > maxCompared {
+		return ""
+	}
+	return Nearest(got, words)
 }
 
 // meant is the hint at a list of mappings.
@@ -77,6 +93,9 @@ func Nearest(got string, words []string) string {
 		}
 	}
 	for _, w := range words {
+		if len(w)-len(got) >= at || len(got)-len(w) >= at {
+			continue // so many letters more or less
+		}
 		if d := distance(got, w); d < at && d < len(w) {
 			best, at = w, d
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
 
@@ -36,7 +35,7 @@ func (b *builder) parse(data []byte) (body ast.Node, ok bool) {
 	if !b.shallow(tokens) {
 		return nil, false
 	}
-	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	file, err := b.parsePieces(tokens)
 	if err != nil {
 		b.syntax(err, data)
 		return nil, false
@@ -174,15 +173,16 @@ const (
 	maxOpen   = 32  // nested entries begun on one line, or between two commas
 	maxColumn = 256 // of a nested entry, hence of the indentation
 
-	// maxKeys bounds the keys of a file: the parser recurses from one key of a
-	// block mapping to the next, about 400 bytes of stack each.
+	// maxKeys bounds the keys of a file.
 	maxKeys = 100_000
+	// maxQuestions bounds those in the form "? key", of which it copies all that follow.
+	maxQuestions = 1000
 )
 
 // shallow refuses nesting far beyond what any key needs, judged by tokens alone,
 // and tags, which no key uses.
 func (b *builder) shallow(tokens token.Tokens) bool {
-	flow, open, line, keys := 0, 0, 0, 0
+	flow, open, line, keys, questions := 0, 0, 0, 0, 0
 	for i, t := range tokens {
 		switch t.Type {
 		case token.TagType:
@@ -201,8 +201,11 @@ func (b *builder) shallow(tokens token.Tokens) bool {
 		case token.CollectEntryType:
 			open = 0
 		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType:
-			if t.Type == token.MappingValueType {
+			switch t.Type {
+			case token.MappingValueType:
 				keys++
+			case token.MappingKeyType:
+				questions++
 			}
 			if at := t.Position.Line; flow == 0 && at != line {
 				line, open = at, 0
@@ -214,6 +217,10 @@ func (b *builder) shallow(tokens token.Tokens) bool {
 		}
 		if keys > maxKeys {
 			b.add(b.position(t), "", "more than %d keys in one file; spread them over conf.d", maxKeys)
+			return false
+		}
+		if questions > maxQuestions {
+			b.add(b.position(t), "", `more than %d keys in the form "? key"; write key: value`, maxQuestions)
 			return false
 		}
 		if flow > maxFlow || open > maxOpen {

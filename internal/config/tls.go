@@ -3,7 +3,6 @@ package config
 import (
 	"crypto/tls"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/poise-lb/poise/l4/balance"
@@ -66,6 +65,7 @@ func readCertificates(dst *[]cert.Pair) func(*value) {
 		if len(v.items) == 0 {
 			v.fail("an empty list; write at least one certificate, such as [{cert: /etc/poise/tls/a.crt, key: /etc/poise/tls/a.key}]")
 		}
+		seen := map[string]bool{}
 		for _, item := range v.elements() {
 			pair := cert.Pair{}
 			o := newObject(v.report, item.path, item.at, nil)
@@ -78,9 +78,10 @@ func readCertificates(dst *[]cert.Pair) func(*value) {
 					o.problem([]string{k}, "missing; write the absolute path of a file in PEM")
 				}
 			}
-			if slices.ContainsFunc(pairs, func(p cert.Pair) bool { return p.Cert == pair.Cert && p.Cert != "" }) {
+			if seen[pair.Cert] && pair.Cert != "" {
 				o.problem([]string{"cert"}, "%s is in this list already; keep one", quote(pair.Cert))
 			}
+			seen[pair.Cert] = true
 			pairs = append(pairs, pair)
 		}
 		if !v.bad {

@@ -35,6 +35,18 @@ type node struct {
 	size     int // nodes below, itself included
 }
 
+// count returns the values below a node, itself included, those of aliases each time.
+func (n *node) count() int {
+	total := 1
+	for _, p := range n.pairs {
+		total += p.value.count()
+	}
+	for _, item := range n.items {
+		total += item.count()
+	}
+	return total
+}
+
 // pair is one entry of a mapping.
 type pair struct {
 	key   string
@@ -52,6 +64,8 @@ type builder struct {
 	src     *source
 	env     func(string) (string, bool)
 	anchors map[string]*node
+	rest    map[spot][]ast.MapNode // the later pieces of long mappings, by a key of the first
+	stretch int                    // entries a piece
 	size    int
 	full    bool // maxNodes reached and reported
 }
@@ -59,7 +73,11 @@ type builder struct {
 // build reads one file's text. The node is nil for a file without content; ok is
 // false if the text could not be understood, which has been reported.
 func build(r *report, src *source, data []byte, env func(string) (string, bool)) (n *node, ok bool) {
-	b := &builder{report: r, src: src, env: env, anchors: map[string]*node{}}
+	b := &builder{report: r, src: src, env: env, anchors: map[string]*node{}, rest: map[spot][]ast.MapNode{}, stretch: stretch}
+	return b.build(data)
+}
+
+func (b *builder) build(data []byte) (n *node, ok bool) {
 	body, ok := b.parse(data)
 	if body == nil || !ok {
 		return nil, ok
@@ -149,27 +167,27 @@ func (b *builder) tooMuch(at position) {
 func (b *builder) mapping(out *node, n ast.MapNode, path string) {
 	var merged []*node
 	seen := map[string]position{}
-	for it := n.MapRange(); it.Next(); {
-		if it.Key().IsMergeKey() {
-			merged = append(merged, b.merged(it.Value(), path)...)
-			continue
+	b.entries(n, func(key ast.MapKeyNode, value ast.Node) {
+		if key.IsMergeKey() {
+			merged = append(merged, b.merged(value, path)...)
+			return
 		}
-		p, ok := b.key(it.Key(), path)
+		p, ok := b.key(key, path)
 		if !ok {
-			b.node(it.Value(), path) // for the anchors in it
-			continue
+			b.node(value, path) // for the anchors in it
+			return
 		}
 		if len(out.pairs) == 0 && out.at.column > p.at.column {
 			out.at = p.at // of a block mapping the parser gives the first colon
 		}
-		p.value = b.node(it.Value(), join(path, word(p.key)))
+		p.value = b.node(value, join(path, word(p.key)))
 		if first, dup := seen[p.key]; dup {
 			b.add(p.at, join(path, word(p.key)), "given twice; it is already at %s, keep one of them", first)
-			continue
+			return
 		}
 		seen[p.key] = p.at
 		out.pairs = append(out.pairs, p)
-	}
+	})
 	for _, m := range merged {
 		for _, p := range m.pairs {
 			if _, given := seen[p.key]; !given {

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"slices"
 	"time"
 
 	"github.com/poise-lb/poise/l4/tcp"
@@ -53,21 +52,19 @@ func (s *service) finishProtocol() {
 
 // finishPools applies the rules that concern a service together with the pools it
 // uses.
-func (s *service) finishPools(pools []*pool) {
-	for _, p := range pools {
-		if !slices.Contains(s.Pools(), p.Balance.Name) {
-			continue
-		}
-		if s.Protocol == "udp" {
+func (s *service) finishPools(pools poolsByName) {
+	for _, name := range s.Pools() {
+		p := pools.of[name]
+		switch {
+		case p == nil: // reported as such
+		case s.Protocol == "udp":
 			s.finishUDPPool(p)
-			continue
-		}
-		if p.SendProxy == "v2-each" {
+		case p.SendProxy == "v2-each":
 			p.problem([]string{"send_proxy"}, "is a header before each datagram, and service %s with protocol: tcp uses the pool; write v2", s.Name)
 		}
-		if s.SNI != nil {
-			s.finishSNIPool(p)
-		}
+	}
+	if s.SNI != nil {
+		s.finishSNIPools(pools)
 	}
 }
 
@@ -96,11 +93,8 @@ func (s *service) finishUDPPool(p *pool) {
 	if p.gives("replay") && p.Replay > 0 {
 		p.problem([]string{"replay"}, "is not for datagrams, and service %s with protocol: udp uses the pool; give it a pool of its own", s.Name)
 	}
-	for _, b := range p.backends {
-		if b.Addr.Unix != "" {
-			p.problem([]string{"backends"}, "the socket %s at %s is for connections, and service %s with protocol: udp uses the pool; give it a pool of its own", b.Addr.Unix, b.at, s.Name)
-			break
-		}
+	if b := p.socket; b != nil {
+		p.problem([]string{"backends"}, "the socket %s at %s is for connections, and service %s with protocol: udp uses the pool; give it a pool of its own", b.Addr.Unix, b.at, s.Name)
 	}
 }
 
