@@ -107,7 +107,8 @@ func (c *conn) hear() {
 		if len(f.buf) == cap(f.buf) {
 			f.grow()
 		}
-		n, errno := sock.Read(int(c.client.fd), f.buf[len(f.buf):cap(f.buf)])
+		room := f.buf[len(f.buf):cap(f.buf)]
+		n, errno := sock.Read(int(c.client.fd), room)
 		switch {
 		case errno == sock.EAGAIN:
 			c.client.readable = false
@@ -120,7 +121,14 @@ func (c *conn) hear() {
 			return
 		}
 		f.buf = f.buf[:len(f.buf)+n]
+		// What comes after a short read is a new event: a client that sends its bytes one
+		// by one gets one read for each, and not one that finds nothing too.
+		c.client.readable = n == len(room) || c.client.hup || c.client.urgent
 		c.interpret()
+		if c.phase == greeting && c.client.readable && w.loop.Enough() {
+			w.loop.Again(int(c.client.fd), sock.Readable)
+			return
+		}
 	}
 }
 

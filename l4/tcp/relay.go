@@ -183,9 +183,11 @@ func (c *conn) copy(s, to *side) int {
 	if s == &c.client && fresh {
 		c.keep(room[:n])
 	}
-	if ahead || s.tls != nil {
+	if ahead {
 		// These are not the socket's bytes: how many there are says nothing about its
 		// queue, which shows itself when it is empty.
+	} else if s.tls != nil {
+		s.readable = !s.tls.Drained()
 	} else if n < len(room) {
 		// The queue was empty at that moment, and what comes later is a new edge.
 		// A unix socket returns short at message boundaries too.

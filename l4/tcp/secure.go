@@ -17,8 +17,9 @@ func (c *conn) secure() {
 		return
 	}
 	c.phase = securing
-	t := tlsio.Server(int(c.client.fd), c.route.TLS, w.post)
+	t := tlsio.Server(int(c.client.fd), c.route.TLS, w.loop)
 	c.client.tls = t
+	t.Ready(c.client.hup || c.client.urgent)
 	t.Handshake(f.rest(), c.secured)
 	c.dropAhead()
 	if c.client.readable {
@@ -120,11 +121,9 @@ func (c *conn) proving(ev sock.Events) {
 func (c *conn) verify() {
 	addr := c.lease.Backend().Addr()
 	c.phase = verifying
-	t := tlsio.Client(int(c.backend.fd), c.up.TLS.Config(addr.Dial()), c.worker.post)
+	t := tlsio.Client(int(c.backend.fd), c.up.TLS.Config(addr.Dial()), c.worker.loop)
 	c.backend.tls = t
-	if addr.Unix != "" {
-		t.Ready(true) // a short read of a unix socket is not the last
-	}
+	t.Ready(addr.Unix != "" || c.backend.hup || c.backend.urgent) // of a unix socket a short read is not the last
 	if c.backend.readable {
 		t.Fill(c.worker.room())
 	}

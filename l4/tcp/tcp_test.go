@@ -49,9 +49,15 @@ type proxy struct {
 // start runs a proxy before the given backends; adjust may change its route.
 func start(t *testing.T, backends []balance.BackendSpec, adjust ...func(*tcp.Route)) *proxy {
 	t.Helper()
+	return startOn(t, 2, backends, adjust...)
+}
+
+// startOn is start with a number of loops.
+func startOn(t *testing.T, n int, backends []balance.BackendSpec, adjust ...func(*tcp.Route)) *proxy {
+	t.Helper()
 	p := &proxy{t: t}
 	log := slog.New(slog.DiscardHandler)
-	loops, err := loop.Start(2)
+	loops, err := loop.Start(n)
 	if err != nil {
 		t.Fatal(err)
 	}

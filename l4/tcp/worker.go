@@ -29,9 +29,6 @@ type worker struct {
 	down      bool
 }
 
-// post has a function run on the loop; after that has stopped, nothing.
-func (w *worker) post(f func()) { w.loop.Post(f) }
-
 // room is the part of the buffer that is free until the outbox has been written. It
 // is at least half of it after makeRoom, and never nothing: what is put in the outbox
 // takes no more than half of it.

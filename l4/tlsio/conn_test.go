@@ -370,16 +370,11 @@ func TestKeyUpdateFlood(t *testing.T) {
 		if _, err := peer.Write(append(w.update(), w.data("x")...)); err != nil {
 			break
 		}
-		select {
-		case <-d.ended:
-			if _, end := d.received(); end != sock.EPROTO {
-				t.Errorf("the end is %v", end)
-			}
-			return
-		default:
-		}
 	}
-	t.Error("it goes on")
+	wait(t, "the end", d.ended)
+	if _, end := d.received(); end != sock.EPROTO {
+		t.Errorf("the end is %v", end)
+	}
 }
 
 func eventually(t *testing.T, what string, f func() bool) {

@@ -125,7 +125,7 @@ func drive(t *testing.T, config *tls.Config, received []byte, adjust ...func(*dr
 		f(d)
 	}
 	d.do(func() {
-		d.Conn = tlsio.Server(fd, config, func(f func()) { d.loop.Post(f) })
+		d.Conn = tlsio.Server(fd, config, d.loop)
 		d.Handshake(received, func(err error) {
 			d.shaking = false
 			d.over <- err

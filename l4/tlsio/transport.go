@@ -20,7 +20,7 @@ func (t transport) Read(b []byte) (int, error) {
 	for c.shaking && len(c.in) == 0 && !c.inEnded {
 		if c.full {
 			c.full = false
-			c.post(c.refill)
+			c.loop.Post(c.refill)
 		}
 		c.wanted.Wait()
 	}
@@ -90,7 +90,7 @@ func (t transport) Write(b []byte) (int, error) {
 	*c.out = append(*c.out, b...)
 	if c.shaking && !c.asked {
 		c.asked = true
-		c.post(func() { c.Flush() }) // an error shows when the handshake waits for an answer
+		c.loop.Post(func() { c.Flush() }) // an error shows when the handshake waits for an answer
 	}
 	return len(b), nil
 }
