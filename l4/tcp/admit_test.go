@@ -3,6 +3,7 @@ package tcp_test
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -29,8 +30,8 @@ func prefixes(list ...string) (all []netip.Prefix) {
 	return all
 }
 
-// refused dials, and returns how that, or else the connection, ends.
-func (p *proxy) refused() error {
+// refused dials, says something, and returns how that, or else the connection, ends.
+func (p *proxy) refused(says ...string) error {
 	p.t.Helper()
 	c, err := net.DialTimeout("tcp", p.addr, patience)
 	if err != nil {
@@ -38,8 +39,13 @@ func (p *proxy) refused() error {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(patience))
-	_, err = io.ReadAll(c)
-	return err
+	for _, s := range says {
+		io.WriteString(c, s)
+	}
+	if b, err := io.ReadAll(c); len(b) > 0 || err != nil {
+		return fmt.Errorf("%q, then %w", b, err)
+	}
+	return io.EOF
 }
 
 func TestRefusedByReset(t *testing.T) {

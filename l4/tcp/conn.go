@@ -121,7 +121,7 @@ func (c *conn) admit() l4.Outcome {
 // refuse ends a connection that was not let in and is not counted as open.
 func (c *conn) refuse(o l4.Outcome) {
 	if c.client.fd >= 0 {
-		sock.Close(int(c.client.fd))
+		sock.Reset(int(c.client.fd))
 	}
 	c.worker.server.descriptors.Give(2)
 	c.report(o, l4.Proxy)

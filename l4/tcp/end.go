@@ -19,13 +19,9 @@ func (c *conn) finish(o l4.Outcome, by l4.Side) {
 		c.place.conn = nil
 	}
 	c.judge(o)
-	// What is cut off in the middle must not look complete.
-	cut := c.phase == resetting || c.client.held() || c.backend.held() || c.client.backlog() || c.backend.backlog()
 	c.dropHeld(&c.client)
 	c.dropHeld(&c.backend)
-	if cut || o == l4.HalfCloseTimeout || o == l4.ClientReset {
-		// A FIN would tell the side that is left of an orderly end, and leave the
-		// kernel with half a connection to wait for.
+	if !inOrder(o) {
 		c.resetSide(&c.client)
 		c.resetSide(&c.backend)
 	}
@@ -46,6 +42,12 @@ func (c *conn) finish(o l4.Outcome, by l4.Side) {
 	w.server.active.Add(-1)
 	w.release(c)
 }
+
+// inOrder reports whether a connection with outcome o ends with a FIN. All others are
+// reset, those that were refused like those that were cut off: a FIN would tell of a
+// complete stream, and leave the kernel with half a connection to wait for. A failed
+// handshake was answered with an alert, which says as much and which a reset could destroy.
+func inOrder(o l4.Outcome) bool { return o == l4.OK || o == l4.TLSFailed }
 
 func (c *conn) closeSide(s *side) {
 	if s.fd >= 0 {

@@ -126,8 +126,7 @@ func TestRetryBudget(t *testing.T) {
 	})
 	const n = 30
 	for i := range n {
-		c := p.dial()
-		c.Read(make([]byte, 1))
+		p.refused()
 		p.ended(i + 1)
 	}
 	retries := 0
