@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/poise-lb/poise/internal/plural"
 )
 
 // Circuit is how far a member is out of rotation by what real traffic met with,
@@ -182,7 +184,7 @@ func (p *ejections) step(now time.Time) (changes []Change, next time.Time) {
 		if n := m.run.Load(); m.state == Closed && n >= int64(p.spec.Failures) && p.allowed(p.out+1) {
 			m.forget(now)
 			p.out++
-			changes = append(changes, p.open(m, now, CauseFailures, fmt.Sprintf("%d connections in a row failed, ejected", n)))
+			changes = append(changes, p.open(m, now, CauseFailures, plural.Of(n, "connection")+" in a row failed, ejected"))
 		}
 	}
 	for _, m := range p.members {

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/poise-lb/poise/internal/loadgen"
+	"github.com/poise-lb/poise/internal/plural"
 )
 
 func benchTitle(o loadgen.Options) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s to %s", plural(o.Clients, "client"), o.Addr)
+	fmt.Fprintf(&b, "%s to %s", plural.Of(o.Clients, "client"), o.Addr)
 	if o.Rate > 0 {
 		fmt.Fprintf(&b, ", %g requests/s", o.Rate)
 	}
@@ -19,9 +20,9 @@ func benchTitle(o loadgen.Options) string {
 		fmt.Fprintf(&b, ", for %v", o.Duration)
 	}
 	if o.Requests > 0 {
-		fmt.Fprintf(&b, ", %s", plural(o.Requests, "request"))
+		fmt.Fprintf(&b, ", %s", plural.Of(o.Requests, "request"))
 	}
-	fmt.Fprintf(&b, ", %s each, ", plural(o.Size, "byte"))
+	fmt.Fprintf(&b, ", %s each, ", plural.Of(o.Size, "byte"))
 	conn := connectionNoun(o)
 	switch o.PerConnection {
 	case 0:
@@ -94,13 +95,6 @@ func backendName(name string) string {
 		return "(unnamed)"
 	}
 	return name
-}
-
-func plural[N int | uint64](n N, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // short formats d with about three digits: 87µs 1.23ms 41.0ms 402ms 1.25s 75.0s.

@@ -8,13 +8,14 @@ import (
 
 	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/internal/daemon"
+	"github.com/poise-lb/poise/internal/plural"
 )
 
 func checkCommand() *cobra.Command {
 	var path string
 	var explained bool
 	cmd := &cobra.Command{
-		Use:   "check",
+		Use:   "check [FILE]",
 		Short: "Validate the configuration",
 		Long: `Read the configuration as run and reload do, with the certificates and the lists of
 prefixes that it names, and print every problem, one a line.
@@ -26,8 +27,22 @@ a start would only warn of, as a certificate that soon expires, is printed after
 With --explain, a valid one is followed by what it comes to: who is let in, where
 clients go, what backends see, and the rules that pools with source: client need on
 this host.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && cmd.Flags().Changed("config") {
+				return errors.New("the file is given twice: with --config and without")
+			}
+			return cobra.MaximumNArgs(1)(cmd, args)
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				path = args[0]
+			}
 			f, err := config.Load(path)
 			switch {
 			case err == nil:
@@ -38,7 +53,8 @@ this host.`,
 				for _, w := range warnings {
 					fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d services, %d pools\n", path, len(f.Services), len(f.Pools))
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %s, %s\n",
+					path, plural.Of(len(f.Services), "service"), plural.Of(len(f.Pools), "pool"))
 				if err == nil && explained {
 					err = explain(cmd.OutOrStdout(), f)
 				}

@@ -77,7 +77,7 @@ pools:
   web: {backends: ["127.0.0.1:9"], tls: {verify: false, cert: %s, key: %s}}
 `, one.yaml(), two.yaml(), three.cert, three.key))
 	stdout, stderr, code := cli(t, "check", "-c", path)
-	if code != 0 || stdout != path+" is valid: 1 services, 1 pools\n" {
+	if code != 0 || stdout != path+" is valid: 1 service, 1 pool\n" {
 		t.Errorf("exit code %d, %q", code, stdout)
 	}
 	lines := strings.Split(stderr, "\n")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,8 +73,19 @@ pools:
   web: {backends: ["127.0.0.1:9"]}
 `)
 	stdout, stderr, code := cli(t, "check", "-c", good)
-	if want := good + " is valid: 1 services, 1 pools\n"; code != 0 || stdout != want || stderr != "" {
+	if want := good + " is valid: 1 service, 1 pool\n"; code != 0 || stdout != want || stderr != "" {
 		t.Errorf("valid: exit code %d, %q, %q", code, stdout, stderr)
+	}
+
+	// The file may do without -c, but not be given twice.
+	stdout, stderr, code = cli(t, "check", good)
+	if code != 0 || !strings.HasPrefix(stdout, good+" is valid") || stderr != "" {
+		t.Errorf("as an argument: exit code %d, %q, %q", code, stdout, stderr)
+	}
+	for _, args := range [][]string{{"check", "-c", good, good}, {"check", good, good}} {
+		if _, stderr, code = cli(t, args...); code != exitUsage || !strings.Contains(stderr, "--help'.\n") {
+			t.Errorf("%v: exit code %d, %q", args, code, stderr)
+		}
 	}
 
 	bad := write(t, twoProblems)
@@ -142,6 +154,37 @@ func TestStatus(t *testing.T) {
 	}
 	if db := s.Pools[0].Backends[0]; db.Name != "db1" || db.State != "up" || db.Connections != 1 || db.Check == nil || !db.Check.Up {
 		t.Errorf("%+v", db)
+	}
+}
+
+// TestStatusOfPools: named pools are shown with the services that use them; a name that
+// is none is an error that says what would be right.
+func TestStatusOfPools(t *testing.T) {
+	a, b := backend(t, "a1", loadgen.Behaviour{}), backend(t, "b1", loadgen.Behaviour{})
+	p := start(t, fmt.Sprintf("services:\n  front: {listen: [%q], pool: alpha}\n  side: {listen: [%q], pool: beta}\npools:\n%s%s", addr(t), addr(t),
+		onePool("alpha", "least-conn", "", a), onePool("beta", "least-conn", "", b)))
+	for _, c := range []struct {
+		args      []string
+		has, lack string
+	}{
+		{[]string{"alpha"}, "pool alpha", "pool beta"},
+		{[]string{"alpha"}, "front", "side"},
+		{[]string{"beta"}, "side", "front"},
+		{[]string{"beta", "alpha"}, "pool beta", "nothing"},
+		{[]string{"--json", "beta"}, `"side"`, `"front"`},
+	} {
+		stdout, stderr, code := cli(t, append([]string{"status", "--socket", p.socket()}, c.args...)...)
+		if code != 0 || !strings.Contains(stdout, c.has) || strings.Contains(stdout, c.lack) {
+			t.Errorf("%v: exit code %d, %s\n%s", c.args, code, stderr, stdout)
+		}
+	}
+	for name, want := range map[string]string{
+		"alhpa": "there is no pool \"alhpa\"; did you mean \"alpha\"?\n",
+		"xyz":   "there is no pool \"xyz\"; there is alpha, beta\n",
+	} {
+		if stdout, stderr, code := cli(t, "status", "--socket", p.socket(), name); code != exitFailure || stdout != "" || stderr != want {
+			t.Errorf("%s: exit code %d, %q, %q", name, code, stdout, stderr)
+		}
 	}
 }
 

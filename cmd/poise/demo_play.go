@@ -10,6 +10,7 @@ import (
 
 	"github.com/poise-lb/poise/internal/admin"
 	"github.com/poise-lb/poise/internal/loadgen"
+	"github.com/poise-lb/poise/internal/plural"
 )
 
 // How often the daemon is asked, and how many of the answers are drawn: more
@@ -181,9 +182,9 @@ func (p *player) finish(ctx context.Context, res loadgen.Result) {
 		retried += s.ConnectFailures
 	}
 	fmt.Fprintf(&b, "\n%s in %.1fs, %d failed: p50 %s, p99 %s\n",
-		plural(res.Requests+res.Failed, "client connection"), res.Elapsed.Seconds(),
+		plural.Of(res.Requests+res.Failed, "client connection"), res.Elapsed.Seconds(),
 		res.Failed, orDash(res.Latency.P50), orDash(res.Latency.P99))
-	fmt.Fprintf(&b, "%s retried on another backend\n", plural(retried, "failed connect"))
+	fmt.Fprintf(&b, "%s retried on another backend\n", plural.Of(retried, "failed connect"))
 	for i, changes := range p.changes {
 		if len(changes) > 0 {
 			fmt.Fprintf(&b, "%s: %s\n", p.scenes[i].caption, strings.Join(changes, ", "))

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/poise-lb/poise/internal/admin"
+	"github.com/poise-lb/poise/internal/plural"
 )
 
 func drainCommand() *cobra.Command {
@@ -17,7 +18,7 @@ func drainCommand() *cobra.Command {
 	o.run = func(ctx context.Context, c *admin.Client, t target, _ []string) (admin.BackendState, string, error) {
 		s, err := c.SetState(ctx, t.pool, t.backend, admin.StateRequest{State: admin.OperatorDrain})
 		if err != nil || !w.wait {
-			return s, fmt.Sprintf("%s gets no new connections, %d are open", t, s.Connections), err
+			return s, fmt.Sprintf("%s gets no new connections, %d %s open", t, s.Connections, plural.Are(s.Connections)), err
 		}
 		said, err := w.until(ctx, c, t, s)
 		return s, said, err
@@ -78,8 +79,8 @@ func (w *waiting) until(ctx context.Context, c *admin.Client, t target, s admin.
 			return "", ctx.Err()
 		case <-limit:
 			if !w.close || closed >= 0 {
-				return "", fmt.Errorf("%s is not drained after %s: %d connections are open; 'poise conns --pool %s --backend %s' lists them",
-					t, w.deadline, s.Connections, t.pool, t.backend)
+				return "", fmt.Errorf("%s is not drained after %s: %s %s open; 'poise conns --pool %s --backend %s' lists them",
+					t, w.deadline, plural.Of(s.Connections, "connection"), plural.Are(s.Connections), t.pool, t.backend)
 			}
 			var err error
 			if s, err = c.SetState(ctx, t.pool, t.backend, admin.StateRequest{State: admin.OperatorDrain, Close: true}); err != nil {
@@ -97,7 +98,7 @@ func (w *waiting) until(ctx context.Context, c *admin.Client, t target, s admin.
 		}
 	}
 	if closed > 0 {
-		return fmt.Sprintf("%s is drained: %d connections were closed after %s", t, closed, w.deadline), nil
+		return fmt.Sprintf("%s is drained: %s %s closed after %s", t, plural.Of(closed, "connection"), plural.Were(closed), w.deadline), nil
 	}
 	return fmt.Sprintf("%s is drained: no connection is open", t), nil
 }

@@ -67,7 +67,7 @@ func TestDrainWait(t *testing.T) {
 	}
 	c := hold()
 	_, stderr, code := cli(t, "drain", "web/a", "--wait", "--deadline", "300ms", "--socket", p.socket())
-	if code != 1 || !strings.Contains(stderr, "web/a is not drained after 300ms: 1 connections are open") {
+	if code != 1 || !strings.Contains(stderr, "web/a is not drained after 300ms: 1 connection is open") {
 		t.Errorf("the deadline: exit code %d, %q", code, stderr)
 	}
 	if c.MustAsk(t) != "a" || p.Backend(t, "web", "a").State != "drain" {
@@ -123,7 +123,7 @@ func TestDrainWait(t *testing.T) {
 	p.MustReload(t, weights(listen, a, b, 100, 100))
 	c.Close()
 	c = hold()
-	if said := p.operate(t, "drain", "web/a", "--wait", "--deadline", "100ms", "--close"); said != "web/a is drained: 1 connections were closed after 100ms" {
+	if said := p.operate(t, "drain", "web/a", "--wait", "--deadline", "100ms", "--close"); said != "web/a is drained: 1 connection was closed after 100ms" {
 		t.Error(said)
 	}
 	closed(t, []*client{c})

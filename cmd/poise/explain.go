@@ -13,6 +13,7 @@ import (
 
 	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/plural"
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/admit"
 	"github.com/poise-lb/poise/l4/udp"
@@ -130,7 +131,7 @@ func (e *explanation) front(s config.Service) {
 		e.line("begins with", "PostgreSQL's SSLRequest, which is granted, then TLS")
 	}
 	if t := s.TLS; t != nil {
-		e.line("TLS", "ends here: %s, %s or later%s", plural(len(t.Certificates), "certificate"), tls.VersionName(t.MinVersion), agreed(t.ALPN))
+		e.line("TLS", "ends here: %s, %s or later%s", plural.Of(len(t.Certificates), "certificate"), tls.VersionName(t.MinVersion), agreed(t.ALPN))
 		switch {
 		case t.ClientCA == "":
 		case t.ClientOptional:
@@ -151,11 +152,8 @@ func (e *explanation) datagrams(u udp.Spec) {
 		return
 	}
 	replies, limit := "", "no limit of their own"
-	switch {
-	case u.Replies == 1:
-		replies = " or 1 reply a datagram"
-	case u.Replies > 1:
-		replies = fmt.Sprintf(" or %d replies a datagram", u.Replies)
+	if u.Replies > 0 {
+		replies = " or " + plural.Of(u.Replies, "reply") + " a datagram"
 	}
 	if u.MaxSessions > 0 {
 		limit = fmt.Sprintf("at most %d", u.MaxSessions)
@@ -239,7 +237,7 @@ func (e *explanation) pool(p config.Pool) {
 		e.line("TLS", "%s%s or later, %s, %s%s", start, tls.VersionName(t.MinVersion), name, verified, agreed(t.ALPN))
 	}
 	if p.Replay > 0 {
-		e.line("replay", "up to %d bytes of the client to another backend, if one ends before it answers", p.Replay)
+		e.line("replay", "up to %s of the client to another backend, if one ends before it answers", plural.Of(p.Replay, "byte"))
 	}
 }
 
@@ -261,7 +259,7 @@ func (e *explanation) check(c health.Spec) {
 		}
 		asked = append(asked, what)
 	}
-	e.line("check", "%s every %s, down after %s, up after %d passed", strings.Join(asked, " and "), c.Interval, plural(c.Fall, "failure"), c.Rise)
+	e.line("check", "%s every %s, down after %s, up after %d passed", strings.Join(asked, " and "), c.Interval, plural.Of(c.Fall, "failure"), c.Rise)
 }
 
 // transparent says what pools with the clients' source addresses take, once for all

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/poise-lb/poise/internal/admin"
+	"github.com/poise-lb/poise/internal/plural"
 )
 
 // target is a backend as the command line names it.
@@ -100,7 +101,7 @@ func maintCommand() *cobra.Command {
 	o := &operation{}
 	o.run = func(ctx context.Context, c *admin.Client, t target, _ []string) (admin.BackendState, string, error) {
 		s, err := c.SetState(ctx, t.pool, t.backend, admin.StateRequest{State: admin.OperatorMaint})
-		return s, fmt.Sprintf("%s is in maintenance, %d connections were closed", t, s.Closed), err
+		return s, fmt.Sprintf("%s is in maintenance, %s %s closed", t, plural.Of(s.Closed, "connection"), plural.Were(s.Closed)), err
 	}
 	return o.command("maint POOL/BACKEND", "Send no new connections to a backend, and close those that are open",
 		`Send no new connections to a backend and close those that are open, at once. To

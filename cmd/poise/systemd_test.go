@@ -56,7 +56,7 @@ func TestNotifyServiceManager(t *testing.T) {
 	m := newManager(t)
 	db := backend(t, "db1", loadgen.Behaviour{})
 	p := start(t, "runtime: {pre_stop: 1ms, drain: 2m}\n"+oneService(addr(t), "round-robin", db), m.environment())
-	ready := "READY=1\nSTATUS=1 services, 1 pools"
+	ready := "READY=1\nSTATUS=1 service, 1 pool"
 	if s := m.next(t); s != ready {
 		t.Errorf("at the start: %q", s)
 	}

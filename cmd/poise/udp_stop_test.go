@@ -142,7 +142,7 @@ func TestUDPCloses(t *testing.T) {
 		return c
 	}
 	c := hold("a")
-	if said := p.operate(t, "drain", "web/a", "--wait", "--deadline", "100ms", "--close"); said != "web/a is drained: 1 connections were closed after 100ms" {
+	if said := p.operate(t, "drain", "web/a", "--wait", "--deadline", "100ms", "--close"); said != "web/a is drained: 1 connection was closed after 100ms" {
 		t.Error(said)
 	}
 	if e := p.EndOf(t, c); e.Outcome != "drained" || e.DatagramsIn != 1 || e.DatagramsOut != 1 {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/poise-lb/poise/internal/plural"
 )
 
 // expiresSoon is how long before its end a certificate stands out: whatever renews
@@ -63,14 +65,10 @@ func (s *Status) certificates() (list []certificateView) {
 
 // days writes how many days are full, or hours and less if it is not one.
 func days(d time.Duration) string {
-	switch n := d / (24 * time.Hour); n {
-	case 0:
-		return ago(d)
-	case 1:
-		return "1 day"
-	default:
-		return fmt.Sprintf("%d days", n)
+	if n := d / (24 * time.Hour); n > 0 {
+		return plural.Of(n, "day")
 	}
+	return ago(d)
 }
 
 // certificates is the table of a list that is not empty.

@@ -27,6 +27,7 @@ var contentPolicy = func() string {
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"style":   func() template.CSS { return template.CSS(pageStyle) },
 	"short":   func(n any) string { return short(float(n)) },
+	"denied":  func(n uint64) string { return shortly(n, "retry") },
 	"rate":    shortRate,
 	"seconds": seconds,
 	"since":   func(now, t time.Time) string { return ago(now.Sub(t)) },

@@ -31,7 +31,7 @@ func (v *Service) notes() (list []string) {
 }
 
 func (t *ServiceTLS) text() string {
-	text := short(float64(t.Handshakes)) + " handshakes"
+	text := shortly(t.Handshakes, "handshake")
 	if t.Handshakes > 0 {
 		text += ", " + percent(float64(t.Resumed)/float64(t.Handshakes)) + " resumed"
 	}

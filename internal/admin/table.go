@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/poise-lb/poise/internal/plural"
 )
 
 // StatusTable writes s as text for people. On a terminal it is coloured, unless
@@ -64,7 +66,7 @@ func (st style) table(s *Status) []byte {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "%s %s  %s  pid %d  up %s  %s\n", st.paint(bold, "poise"), plain(s.Version),
 		st.paint(stateColours[s.State], plain(s.State)), s.PID, ago(s.Now.Sub(s.Started)), plain(s.Config))
-	fmt.Fprintf(&out, "%d connections", s.Connections)
+	out.WriteString(plural.Of(s.Connections, "connection"))
 	if s.RatesOver > 0 {
 		fmt.Fprintf(&out, "  rates over %s", seconds(s.RatesOver))
 	}
@@ -130,7 +132,7 @@ func (st style) moods(p *Pool) string {
 		text += "  " + st.paint(yellow, fmt.Sprintf("%d waiting", p.Queue))
 	}
 	if p.Denied > 0 {
-		text += "  " + st.paint(yellow, short(float64(p.Denied))+" retries denied")
+		text += "  " + st.paint(yellow, shortly(p.Denied, "retry")+" denied")
 	}
 	return text
 }

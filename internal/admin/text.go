@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/poise-lb/poise/internal/plural"
 )
 
 // How numbers are written for people, in the status table and on the page.
@@ -26,6 +28,11 @@ func short(n float64) string {
 		}
 	}
 	return digits(n/1000) + "P"
+}
+
+// shortly writes a count and what is counted.
+func shortly(n uint64, noun string) string {
+	return short(float64(n)) + " " + plural.Noun(n == 1, noun)
 }
 
 // shortRate is short with a decimal for what is rare.

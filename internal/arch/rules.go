@@ -17,7 +17,7 @@ var House = Rules{
 		"l4/tcp":     {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/wire", "l4/tlsio", "l4/notice", "l4/sock", "l4/loop"},
 		"l4/udp":     {"l4", "l4/balance", "l4/admit", "l4/wire", "l4/notice", "l4/sock", "l4/loop"},
 
-		"health": {"l4/wire"},
+		"health": {"l4/wire", "internal/plural"},
 		"bpf":    nil,
 		"l7":     {"l4", "l4/balance", "l4/wire"},
 
@@ -25,7 +25,8 @@ var House = Rules{
 		"internal/config": {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/wire", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
 
 		// These declare the small interfaces they call.
-		"internal/admin":   nil,
+		"internal/admin":   {"internal/plural"},
+		"internal/plural":  nil,
 		"internal/resolve": nil,
 		"internal/hostnet": nil,
 		"internal/loadgen": nil,

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/plural"
 	"github.com/poise-lb/poise/l4/balance"
 )
 
@@ -33,7 +34,7 @@ func diff(old, now *config.File) []string {
 	}
 	addedPools, removedPools := match(old.Pools, now.Pools, func(p config.Pool) string { return p.Balance.Name }, d.pool)
 	for _, p := range addedPools {
-		d.addf("pool %s: added with %d backends", p.Balance.Name, len(p.Balance.Backends))
+		d.addf("pool %s: added with %s", p.Balance.Name, plural.Of(len(p.Balance.Backends), "backend"))
 	}
 	for _, p := range removedPools {
 		d.addf("pool %s: removed", p.Balance.Name)

@@ -10,6 +10,7 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/plural"
 )
 
 // notifier tells the service manager how the daemon is: sd_notify(3). The zero
@@ -26,7 +27,7 @@ func (n notifier) send(states ...string) {
 }
 
 func (n notifier) ready(f *config.File) {
-	n.send(systemd.SdNotifyReady, fmt.Sprintf("STATUS=%d services, %d pools", len(f.Services), len(f.Pools)))
+	n.send(systemd.SdNotifyReady, "STATUS="+plural.Of(len(f.Services), "service")+", "+plural.Of(len(f.Pools), "pool"))
 }
 
 // reloading is followed by ready, whether the reload is refused or not. With
