@@ -13,10 +13,12 @@ import (
 // the descriptor becomes writable when it has ended, and PendingError tells how. An
 // error leaves no descriptor behind.
 func Connect(dst netip.AddrPort, source netip.Addr, transparent bool) (fd int, err Errno) {
-	return connectSocket(unix.SOCK_STREAM, dst, source, transparent)
+	return connectSocket(unix.SOCK_STREAM, dst, netip.AddrPortFrom(source, 0), transparent)
 }
 
-func connectSocket(kind int, dst netip.AddrPort, source netip.Addr, transparent bool) (fd int, err Errno) {
+// connectSocket connects a socket from source. Port 0 leaves the port to connect, and the
+// zero Addr with it the address.
+func connectSocket(kind int, dst, source netip.AddrPort, transparent bool) (fd int, err Errno) {
 	var sa unix.RawSockaddrAny
 	size, family := encode(&sa, dst)
 	fd, err = open(family, kind)
@@ -35,8 +37,8 @@ func connectSocket(kind int, dst netip.AddrPort, source netip.Addr, transparent 
 		err = setTransparent(fd, family)
 	}
 	switch {
-	case err != 0 || !source.IsValid():
-	case source.Is4() != (family == unix.AF_INET):
+	case err != 0 || !source.Addr().IsValid():
+	case source.Addr().Is4() != (family == unix.AF_INET):
 		err = EADDRNOTAVAIL // of the other family
 	default:
 		err = bindSource(fd, source)
@@ -99,15 +101,17 @@ func MayBeTransparent() Errno {
 	return setTransparent(fd, unix.AF_INET)
 }
 
-// bindSource fixes the source address and leaves the port to connect: chosen
+// bindSource fixes the source address and leaves a port of 0 to connect: chosen
 // there it has to be unique per destination only, chosen by bind it would be
 // reserved for all of them (IP_BIND_ADDRESS_NO_PORT, Linux 4.2).
-func bindSource(fd int, source netip.Addr) Errno {
-	if err := setsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != 0 {
-		return err
+func bindSource(fd int, source netip.AddrPort) Errno {
+	if source.Port() == 0 {
+		if err := setsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != 0 {
+			return err
+		}
 	}
 	var sa unix.RawSockaddrAny
-	size, _ := encode(&sa, netip.AddrPortFrom(source, 0))
+	size, _ := encode(&sa, source)
 	_, _, err := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&sa)), size)
 	return err
 }

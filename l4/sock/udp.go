@@ -81,6 +81,22 @@ func Overflowed(fd int) uint32 {
 // port in the moment before it was connected has been dropped. EAGAIN means that
 // there is no free local port. An error leaves no descriptor behind.
 func ConnectUDP(dst netip.AddrPort, source netip.Addr, transparent bool) (fd int, err Errno) {
+	return connectUDP(dst, netip.AddrPortFrom(source, 0), transparent)
+}
+
+// ConnectUDPFrom is ConnectUDP from a port of this host that the caller chooses. The zero
+// Addr leaves the address to the system.
+func ConnectUDPFrom(dst netip.AddrPort, source netip.Addr, port uint16) (fd int, err Errno) {
+	if !source.IsValid() {
+		source = netip.IPv6Unspecified()
+		if dst.Addr().Is4() {
+			source = netip.IPv4Unspecified()
+		}
+	}
+	return connectUDP(dst, netip.AddrPortFrom(source, port), false)
+}
+
+func connectUDP(dst, source netip.AddrPort, transparent bool) (fd int, err Errno) {
 	if fd, err = connectSocket(unix.SOCK_DGRAM, dst, source, transparent); err != 0 {
 		return -1, err
 	}

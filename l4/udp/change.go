@@ -30,6 +30,9 @@ type Change struct {
 func (s *Server) Prepare(routes []Route) (*Change, error) {
 	s.changing.Lock()
 	c := &Change{server: s, ports: s.portsOf(routes), routes: map[l4.Listen]Route{}, specs: routes}
+	if s.rests == nil && len(routes) > 0 {
+		s.rests = newRests() // not needed, and a few MiB, where there is only TCP
+	}
 	var errs []error
 	for _, r := range routes {
 		for _, l := range r.Spec.Listen {

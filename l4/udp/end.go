@@ -59,7 +59,7 @@ func (s *session) leave(o l4.Outcome, by l4.Side) {
 	s.phase, s.outcome, s.by, s.left = leaving, o, by, w.loop.Now()
 	w.leaving.push(s)
 	delete(s.receiver.sessions, s.client)
-	w.loop.Start(&s.timer, lateReplies)
+	w.loop.Start(&s.timer, s.expects())
 }
 
 // retire has an open session leave, and its client counted no more.
@@ -101,7 +101,7 @@ func (s *session) Expired(*loop.Timer) {
 		return
 	}
 	if s.firstByte != l4.Unreached {
-		if s.asks || s.route.Spec.Replies > 0 && !s.isDone() {
+		if s.owed() {
 			s.retire(l4.OK)
 		} else {
 			s.end(l4.OK, l4.Proxy)
@@ -138,6 +138,7 @@ func (s *session) end(o l4.Outcome, by l4.Side) {
 	w.loop.Remove(int(s.fd))
 	sock.Close(int(s.fd))
 	w.server.descriptors.GiveShare(1)
+	w.server.rests.add(s.local, s.backend(), s.expects())
 	s.givePort()
 	s.report(o, by)
 	s.lease.Release()

@@ -1,7 +1,7 @@
 package udp
 
 import (
-	"time"
+	"net/netip"
 
 	"github.com/poise-lb/poise/l4"
 )
@@ -12,22 +12,41 @@ import (
 // the oldest that has never got further than an invented client can, one datagram and
 // no reply.
 
-// makeRoom ends a session whose descriptor, or whose port out of p unless that is nil,
-// r can have; false if there is none.
-func (w *worker) makeRoom(r *receiver, p *ports) bool {
-	useful := func(s *session) bool { return p == nil || s.ports == p }
-	s := w.leaving.expendable(useful)
-	if s == nil {
-		s = w.unconfirmed(r, useful)
-	}
-	if s == nil && w.clear(r) {
-		return w.makeRoom(r, p)
-	}
+// makeRoom ends a session whose descriptor r can have; false if there is none.
+func (w *worker) makeRoom(r *receiver) bool {
+	s := w.leastOf(r, func(*session) bool { return true })
 	if s == nil {
 		return false
 	}
 	s.end(l4.Idle, l4.Proxy)
 	return true
+}
+
+// makePort ends a session with a port out of p that r can have towards a backend, and
+// returns the port; 0 if there is none. A session that waits for that very backend would
+// be ended in vain: its port would rest.
+func (w *worker) makePort(r *receiver, p *ports, backend netip.AddrPort) uint16 {
+	s := w.leastOf(r, func(s *session) bool {
+		return s.ports == p && (s.backend() != backend || s.expects() <= 0) && !w.server.rests.has(s.local, backend)
+	})
+	if s == nil {
+		return 0
+	}
+	port := s.local.Port()
+	s.end(l4.Idle, l4.Proxy)
+	return port
+}
+
+// leastOf returns the useful session that may give way first; nil if none may.
+func (w *worker) leastOf(r *receiver, useful func(*session) bool) *session {
+	s := w.leaving.expendable(useful)
+	if s == nil {
+		s = w.unconfirmed(r, useful)
+	}
+	if s == nil && w.clear(r) {
+		return w.leastOf(r, useful)
+	}
+	return s
 }
 
 // makePlace ends a session of the service at whose limit r is.
@@ -61,7 +80,7 @@ func (w *worker) unconfirmed(r *receiver, useful func(*session) bool) *session {
 // nothing is in a tray, if it is among the first few.
 func (l *sessionList) expendable(useful func(*session) bool) *session {
 	s := l.last
-	for range 4 {
+	for range 16 {
 		if s == nil {
 			break
 		}
@@ -105,15 +124,5 @@ func (w *worker) reserve(r *receiver) bool {
 		return true
 	}
 	d.Refresh()
-	return d.TakeShare(1) || w.makeRoom(r, nil) && d.TakeShare(1)
+	return d.TakeShare(1) || w.makeRoom(r) && d.TakeShare(1)
 }
-
-// reservePort takes a port out of p for a session of r.
-func (w *worker) reservePort(r *receiver, p *ports) bool {
-	return p.take() || w.makeRoom(r, p) && p.take()
-}
-
-// lateReplies is how long the socket of a session that has ended stays open if replies
-// may be under way: they still reach the client, and no other client's session can get
-// the port they come to.
-const lateReplies = 2 * time.Second

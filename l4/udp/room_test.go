@@ -77,19 +77,20 @@ func TestInventedClientsGiveWay(t *testing.T) {
 	}
 }
 
-// The same of the ports, where the invented clients' sessions end at once.
+// The same of the ports, where the invented clients' sessions end at once: what one
+// backend may still reply to can be used towards another.
 func TestInventedClientsGiveUpPorts(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	fewPorts(t, "50000 50159") // of which sessions have 120
-	back := serve(t, "a", "127.0.0.1:9000", func(b []byte) []byte {
+	fewPorts(t, "50000 50159") // of which sessions have 120, towards each backend
+	hello := func(b []byte) []byte {
 		if string(b) != "hello" {
 			return nil
 		}
 		return b
-	})
-	p := start(t, specs(back), fromElsewhere)
+	}
+	p := start(t, specs(serve(t, "a", "127.0.0.1:9000", hello), serve(t, "b", "127.0.0.1:9002", hello)), fromElsewhere)
 	st := p.stats()
 	for i := range 200 {
 		c := p.dialFrom(netip.AddrFrom4([4]byte{127, 0, 1, byte(1 + i)}))

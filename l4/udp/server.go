@@ -31,11 +31,13 @@
 //
 // A session that ends while replies may be under way, because the client has sent
 // something since the last one or more are due, leaves: it is open no more, and its
-// socket stays for two seconds to bring late replies to its own client. A reply that
-// comes later than that, or after a session that was killed or had to make room, is
-// for nobody; if the kernel has given its port to a session with the same backend by
-// then, that client gets it. Protocols tell such replies by a number of their own, as
-// DNS does.
+// socket stays to bring late replies to its own client. That lasts until replies can no
+// longer come: two seconds after its end, and after the time a reply may take, which is
+// spec.Idle from the client's last datagram on and ten seconds at most. If the socket
+// is closed before, because the session was killed or had to make room, its port rests
+// for as long: no session gets it that has the same backend. A newcomer for whom no other
+// port is left is refused. A process that is started again knows nothing of the ports
+// of the one before.
 //
 // # What bounds sessions
 //
@@ -43,7 +45,8 @@
 // services have at most half of the process's descriptors and three quarters of the
 // ports at each source address, so that a flood of invented clients leaves others
 // something. At these limits, and a service's own, a new client takes the place of
-// the oldest session of its loop that leaves or has had one datagram and no reply.
+// the oldest session of its loop that leaves or has had one datagram and no reply. For a
+// port that has to be a session with another backend.
 //
 // Without a session, a datagram for which none can be made is dropped and counted by
 // outcome, and the next one tries again. Hooks.Ended hears of such a client at most
@@ -106,6 +109,7 @@ type Server struct {
 
 	changing sync.Mutex // held from Prepare to Commit or Abort; guards the following
 	ports    map[netip.Addr]*ports
+	rests    *rests // nil until there is a route, which loops get it with
 
 	mu        sync.Mutex // guards the following
 	listeners map[l4.Listen]*listener

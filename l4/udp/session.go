@@ -41,6 +41,7 @@ type session struct {
 	fd       int32
 	lost     uint32 // see Service.overflow
 	ports    *ports // the port's budget; nil if it has none, as the ports of clients
+	local    netip.AddrPort
 	phase    phase
 	outcome  l4.Outcome // while leaving: how it has ended
 	by       l4.Side
@@ -177,23 +178,18 @@ func (s *session) connect() l4.Outcome {
 
 // dial opens a socket to b.
 func (s *session) dial(b *balance.Backend) l4.ConnectReason {
-	w, addr := s.worker, b.Addr().AddrPort
+	addr := b.Addr().AddrPort
 	source, transparent := s.route.source(s.flow, addr)
-	if !transparent {
-		if !w.reservePort(s.receiver, s.route.ports) {
-			return l4.ConnectNoLocalPort
-		}
-		s.ports = s.route.ports
+	fd, errno := -1, sock.EAGAIN
+	if transparent || s.takePort() {
+		fd, errno = s.choosePort(addr, source, transparent)
 	}
-	fd, errno := sock.ConnectUDP(addr, source, transparent)
 	if sock.NoFreePort(errno) && !transparent {
-		s.ports.runDry()
-		if w.makeRoom(s.receiver, s.ports) {
-			fd, errno = sock.ConnectUDP(addr, source, transparent)
-		}
+		s.givePort()
+		fd, errno = s.inheritPort(addr, source)
 	}
 	if errno == 0 {
-		if errno = w.loop.AddDatagrams(fd, s); errno == 0 {
+		if errno = s.worker.loop.AddDatagrams(fd, s); errno == 0 {
 			s.fd = int32(fd)
 			return l4.ConnectOK
 		}
@@ -201,13 +197,6 @@ func (s *session) dial(b *balance.Backend) l4.ConnectReason {
 	}
 	s.givePort()
 	return reasonOf(errno)
-}
-
-func (s *session) givePort() {
-	if s.ports != nil {
-		s.ports.give()
-		s.ports = nil
-	}
 }
 
 // source returns the address that datagrams of f to a backend come from.

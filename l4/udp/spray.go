@@ -17,6 +17,7 @@ type sprayer struct {
 	worker  *worker
 	key     sprayKey
 	fd      int
+	local   netip.AddrPort
 	timer   loop.Timer
 	idle    time.Duration
 	last    time.Duration // a datagram was sent
@@ -131,7 +132,7 @@ func (w *worker) sprayerTo(k sprayKey, p *ports) (*sprayer, l4.Outcome) {
 	}
 	sock.SetUDPBuffer(fd, socketBuffer)
 	sock.Deaf(fd) // at worst what is sent back fills its buffer
-	s := &sprayer{worker: w, key: k, fd: fd}
+	s := &sprayer{worker: w, key: k, fd: fd, local: sock.LocalAddr(fd)}
 	s.in.service, s.out.service = k.service, k.service
 	s.timer.Owner = s
 	w.sprayers[k] = s
@@ -180,6 +181,9 @@ func (s *sprayer) close() {
 	s.worker.loop.StopTimer(&s.timer)
 	s.flushCounts()
 	sock.Close(s.fd)
+	// What the backend may send back is for no session that gets the port.
+	until := s.last + min(s.idle, slowReply) + lateReplies
+	s.worker.server.rests.add(s.local, s.key.backend.Addr().AddrPort, until-s.worker.loop.Now())
 	s.worker.server.descriptors.Give(1)
 	delete(s.worker.sprayers, s.key)
 }
