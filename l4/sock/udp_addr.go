@@ -36,12 +36,38 @@ func (p *Peer) size() uint32 {
 	return unix.SizeofSockaddrInet6
 }
 
+// Mapped returns the peer as a socket of both IP versions writes it, which is the same
+// for every socket.
+func (p Peer) Mapped() Peer {
+	if p.family() != unix.AF_INET {
+		return p
+	}
+	var m Peer
+	binary.NativeEndian.PutUint16(m.raw[:], unix.AF_INET6)
+	copy(m.raw[2:4], p.raw[2:4])
+	m.raw[18], m.raw[19] = 0xff, 0xff
+	copy(m.raw[20:24], p.raw[4:8])
+	return m
+}
+
+// Unmapped undoes Mapped: the peer as a socket of IPv4 writes it.
+func (p Peer) Unmapped() Peer {
+	var u Peer
+	binary.NativeEndian.PutUint16(u.raw[:], unix.AF_INET)
+	copy(u.raw[2:4], p.raw[2:4])
+	copy(u.raw[4:8], p.raw[20:24])
+	return u
+}
+
 // A Local is the one of this host's addresses that a datagram came to. It is
 // comparable; the zero Local is unknown.
 type Local struct {
 	addr  [16]byte // of IPv4: mapped
 	index uint32   // the interface, of a link-local address; else 0
 }
+
+// LocalOf returns an address that needs no interface to be told from others.
+func LocalOf(a netip.Addr) Local { return Local{addr: a.As16()} }
 
 // Addr returns the address, unmapped and without a zone; the zero Addr if it is
 // unknown.

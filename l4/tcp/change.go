@@ -151,6 +151,7 @@ func (c *Change) Commit() {
 		if _, stays := c.routes[key]; !stays {
 			delete(s.listeners, key)
 			retired = append(retired, l)
+			l.replaced = c.overlaps(key)
 		}
 	}
 	for _, l := range c.opened {
@@ -161,9 +162,6 @@ func (c *Change) Commit() {
 	}
 	s.mu.Unlock()
 
-	for _, l := range retired {
-		l.retire()
-	}
 	s.descriptors.Measure()
 	var begun sync.WaitGroup
 	for _, l := range c.opened {
@@ -177,12 +175,26 @@ func (c *Change) Commit() {
 		}
 	}
 	begun.Wait()
+	// Only now: clients that an old listener turns away may be those of a new one.
+	for _, l := range retired {
+		l.retire()
+	}
 	for _, l := range retired {
 		l.gone.Wait()
 	}
 	if len(retired) > 0 {
 		s.descriptors.Measure()
 	}
+}
+
+// overlaps reports whether clients of l can mean one of the listeners to be.
+func (c *Change) overlaps(l l4.Listen) bool {
+	for o := range c.routes {
+		if o.Overlaps(l) {
+			return true
+		}
+	}
+	return false
 }
 
 // setRoute makes r the route of connections accepted from now on.

@@ -17,7 +17,11 @@ type listener struct {
 	listen  l4.Listen
 	route   atomic.Pointer[route]
 	sockets []*acceptor // one per worker
-	gone    sync.WaitGroup
+	// replaced says that another listener has clients' addresses in common with this
+	// one, which goes: a wildcard in the place of one of its addresses, or the other
+	// way round. It is set before it is retired.
+	replaced bool
+	gone     sync.WaitGroup
 }
 
 // An acceptor is a worker's socket of a listener, owned by its loop.
@@ -153,7 +157,11 @@ func (a *acceptor) retire() {
 		return
 	}
 	a.retiring, a.paused = true, false
-	sock.RefuseNew(a.fd) // without it, at worst what comes in the last instant is reset
+	// Where another listener is to have the clients they must not be dropped: they would
+	// be a second late. Without either, at worst what comes in the last instant is reset.
+	if !a.listener.replaced || sock.Withdraw(a.fd) != 0 {
+		sock.RefuseNew(a.fd)
+	}
 	a.worker.loop.Start(&a.timer, retireGrace)
 	a.Ready(0)
 }

@@ -26,7 +26,8 @@ type Change struct {
 // Prepare binds the addresses of routes that are not open yet. The routes are all
 // that is to run after Commit, not a difference. Addresses must not overlap. On
 // error nothing has changed, and the error names the address and a remedy. What
-// comes to a new address from now on waits for Commit.
+// comes to a new address from now on waits for Commit; what came to one that is open
+// so far, as a wildcard, goes on as before.
 func (s *Server) Prepare(routes []Route) (*Change, error) {
 	s.changing.Lock()
 	c := &Change{server: s, ports: s.portsOf(routes), routes: map[l4.Listen]Route{}, specs: routes}
@@ -51,6 +52,9 @@ func (s *Server) Prepare(routes []Route) (*Change, error) {
 	if len(errs) > 0 {
 		c.Abort()
 		return nil, errors.Join(errs...)
+	}
+	for _, l := range c.opened {
+		s.lend(l)
 	}
 	return c, nil
 }
@@ -104,6 +108,13 @@ func (s *Server) bind(l l4.Listen, spec Spec) (*listener, error) {
 		}
 		ln.receivers = append(ln.receivers, newReceiver(w, ln, fd))
 	}
+	// In this moment the first ones get the others' clients, too. At worst a datagram
+	// gets a session of its own.
+	if n := len(s.workers); n > 1 {
+		// Should the kernel say no, clients stay where they are for as long as the
+		// sockets do.
+		sock.Steer(ln.receivers[0].fd, n, s.steering)
+	}
 	return ln, nil
 }
 
@@ -134,7 +145,12 @@ func (l *listener) discard() {
 // Abort gives up the change; what runs goes on untouched.
 func (c *Change) Abort() {
 	for _, l := range c.opened {
-		l.discard()
+		c.server.lend(l) // what is in its queues may be another's
+		if l.open {
+			c.server.close(l)
+		} else {
+			l.discard()
+		}
 	}
 	c.server.unclaim(c.claimed)
 	c.server.changing.Unlock()
@@ -143,8 +159,9 @@ func (c *Change) Abort() {
 // Commit makes the routes run. Sockets that stay are not re-opened, nor moved to
 // other loops; open sessions take up the new settings with their client's next
 // datagram. A removed listener makes no new sessions; its sockets are closed with its
-// last session, which is one idle limit later at most. Commit returns when all loops
-// have heard.
+// last session, which is one idle limit later at most. Where another listener has its
+// clients' addresses, as a wildcard or as a part of one, that has its sessions at once.
+// Commit returns when all loops have heard.
 func (c *Change) Commit() {
 	s := c.server
 	defer s.changing.Unlock()
@@ -165,10 +182,10 @@ func (c *Change) Commit() {
 			svc.leaving.Store(true)
 		}
 	}
-	var retired []*listener
+	var old, present []*listener
 	for key, l := range s.listeners {
-		if _, stays := c.routes[key]; !stays && !l.retired.Swap(true) {
-			retired = append(retired, l)
+		if _, stays := c.routes[key]; !stays {
+			old = append(old, l)
 		}
 	}
 	for _, l := range c.opened {
@@ -178,12 +195,36 @@ func (c *Change) Commit() {
 		l := s.listeners[key]
 		l.route.Store(&route{Route: r, service: services[r.Spec.Name], ports: c.ports[r.Source]})
 		l.retired.Store(false)
+		present = append(present, l)
 	}
 	s.mu.Unlock()
 
 	s.descriptors.Measure()
+	s.begin(c.opened)
+	s.succeed(old, present)
+	s.unclaim(c.claimed)
+	// Only now: until it has heirs, an old listener takes new clients as before.
+	var retired []*listener
+	for _, l := range old {
+		if !l.retired.Swap(true) {
+			retired = append(retired, l)
+		}
+	}
+	s.retire(retired, true)
+	s.closeAllVacant() // also those that were retired before, and have given their last session to an heir
+	if len(retired) > 0 {
+		s.descriptors.Measure()
+	}
+}
+
+// begin has the loops take what comes to listeners.
+func (s *Server) begin(listeners []*listener) {
 	var begun sync.WaitGroup
-	for _, l := range c.opened {
+	for _, l := range listeners {
+		if l.open {
+			continue
+		}
+		l.open = true
 		for _, r := range l.receivers {
 			begun.Add(1)
 			if !r.worker.loop.Post(func() { r.begin(); begun.Done() }) {
@@ -193,11 +234,6 @@ func (c *Change) Commit() {
 		}
 	}
 	begun.Wait()
-	s.unclaim(c.claimed)
-	s.retire(retired, true)
-	if len(retired) > 0 {
-		s.descriptors.Measure()
-	}
 }
 
 // unclaim ends what claim began. A listener whose last session has ended meanwhile
@@ -228,8 +264,7 @@ func (s *Server) retire(listeners []*listener, limited bool) {
 	}
 }
 
-// closeVacant closes a retired listener that has no sessions, on all loops at once:
-// if only one of its sockets went, the kernel would move clients between the others.
+// closeVacant closes a retired listener that has no sessions.
 func (s *Server) closeVacant(l *listener) {
 	s.mu.Lock()
 	vacant := l.retired.Load() && !l.claimed && !l.closing && l.sessions.Load() == 0
@@ -238,7 +273,7 @@ func (s *Server) closeVacant(l *listener) {
 	if !vacant {
 		return
 	}
-	s.loops.Do(func(i int, _ *loop.Loop) { l.receivers[i].close() })
+	s.close(l)
 	s.mu.Lock()
 	delete(s.listeners, l.listen)
 	s.mu.Unlock()

@@ -10,13 +10,17 @@ import (
 )
 
 // takeUp makes a route of a later configuration the session's; it reports false if
-// that leads elsewhere.
+// that leads elsewhere. Where the listener is another service's now, or the service has
+// another name, it stays its first one's, as a connection does.
 func (s *session) takeUp(r *route) bool {
 	if !s.route.leadsTo(r) {
 		return false
 	}
-	s.route = r
-	s.worker.loop.Start(&s.timer, r.Spec.Idle)
+	s.offered = r
+	if s.route.service == r.service {
+		s.route = r
+		s.worker.loop.Start(&s.timer, r.Spec.Idle)
+	}
 	return true
 }
 

@@ -10,15 +10,16 @@ import (
 )
 
 // A listener is one address; every worker has a socket of its own for it, and the
-// kernel spreads clients over them (SO_REUSEPORT), by a hash that stays the same as
-// long as the sockets do. So they are opened and closed together, and stay open for
-// as long as any service listens there.
+// kernel spreads clients over them (SO_REUSEPORT), each always to the same one: see
+// sock.Steer. They are opened and closed together, and stay open for as long as any
+// service listens there.
 type listener struct {
 	listen    l4.Listen
 	route     atomic.Pointer[route]
 	receivers []*receiver // one per worker, in their order
 	retired   atomic.Bool // makes no new sessions, and goes when it has none
 	sessions  atomic.Int64
+	open      bool          // on its loops; guarded by the server's changing
 	gone      chan struct{} // closed when the sockets are
 
 	// Guarded by the server's mu.
@@ -26,13 +27,17 @@ type listener struct {
 	closing bool
 }
 
-// A receiver is a worker's socket of a listener and the sessions of the clients that
-// the kernel gives to it, owned by its loop.
+// A receiver is a worker's socket of a listener, owned by its loop. It takes the
+// datagrams of the clients that the kernel gives to it, and replies leave by it.
 type receiver struct {
 	worker   *worker
 	listener *listener
-	fd       int // -1 when closed
+	fd       int        // -1 when closed
+	ipv4     bool       // the socket's family
+	at       sock.Local // its address; zero for a wildcard, where each datagram tells
+	// sessions are those of the worker at this port, at whichever address; see client.
 	sessions map[sock.Destination]*session
+	heirs    []*receiver // see heirOf
 	// unconfirmed are those that have got one datagram and sent no reply.
 	unconfirmed sessionList
 	replies     chain  // to be sent at the end of the round
@@ -41,7 +46,10 @@ type receiver struct {
 }
 
 func newReceiver(w *worker, l *listener, fd int) *receiver {
-	r := &receiver{worker: w, listener: l, fd: fd, sessions: map[sock.Destination]*session{}}
+	r := &receiver{worker: w, listener: l, fd: fd, ipv4: sock.LocalAddr(fd).Addr().Is4()}
+	if a := l.listen.Addr.Addr(); !a.IsUnspecified() {
+		r.at = sock.LocalOf(a)
+	}
 	r.unconfirmed.kind = special
 	r.timer.Owner = r
 	return r
@@ -59,6 +67,7 @@ func (r *receiver) begin() {
 	}
 	w.equip()
 	w.receivers[r] = struct{}{}
+	r.sessions = w.sessionsAt(r.listener.listen.Addr.Port())
 	if errno := w.loop.AddDatagrams(r.fd, r); errno != 0 {
 		w.server.notify(r.listener.route.Load().service, noticeReceive, errno.Error())
 		r.close() // a socket nobody reads would swallow its share of clients
@@ -67,33 +76,42 @@ func (r *receiver) begin() {
 
 // Ready takes the datagrams that are waiting.
 func (r *receiver) Ready(sock.Events) {
-	w := r.worker
-	for more := true; more; more = !w.loop.Enough() {
-		if r.fd < 0 {
-			return
-		}
-		n, errno := w.requests.Receive(r.fd, 0, w.requests.Len())
-		switch {
-		case errno == sock.EAGAIN:
-			return
-		case errno != 0:
-			// Nothing that concerns this socket: it has no peer. What is there is
-			// still there.
-			w.server.notify(r.listener.route.Load().service, noticeReceive, errno.Error())
-			continue
-		}
-		r.take(n)
-		if n < w.requests.Len() {
-			return
+	if r.turn() {
+		r.worker.loop.Again(r.fd, sock.Readable)
+	}
+}
+
+// turn takes datagrams for one turn of the loop and reports whether there may be more.
+func (r *receiver) turn() (more bool) {
+	for more := true; more; more = !r.worker.loop.Enough() {
+		if r.fd < 0 || !r.receive() {
+			return false
 		}
 	}
-	w.loop.Again(r.fd, sock.Readable)
+	return true
+}
+
+// receive takes one batch and reports whether there may be more.
+func (r *receiver) receive() (more bool) {
+	w := r.worker
+	n, errno := w.requests.Receive(r.fd, 0, w.requests.Len())
+	switch {
+	case errno == sock.EAGAIN:
+		return false
+	case errno != 0:
+		// Nothing that concerns this socket: it has no peer. What is there is
+		// still there.
+		w.server.notify(r.listener.route.Load().service, noticeReceive, errno.Error())
+		return true
+	}
+	r.take(n)
+	return n == w.requests.Len()
 }
 
 // take finds the sessions of the first n datagrams in the tray and sends them on.
 func (r *receiver) take(n int) {
 	w, in := r.worker, r.worker.requests
-	route := r.listener.route.Load()
+	to, route := r, r.listener.route.Load()
 	var from sock.Destination
 	var s *session
 	for i := range n {
@@ -104,14 +122,18 @@ func (r *receiver) take(n int) {
 			route.service.drop(DropTooLarge, 1)
 			continue
 		}
-		client := sock.Destination{Peer: in.Peer(i), From: local}
+		client := r.client(in.Peer(i), local)
+		if len(r.heirs) > 0 {
+			to = r.heirOf(client)
+			route = to.listener.route.Load()
+		}
 		if route.Spec.Spray {
-			w.spray(r, route, client, i)
+			w.spray(to, route, client, i)
 			continue
 		}
 		// Datagrams of one client often come one after the other.
 		if s == nil || client != from {
-			s, from = r.sessionOf(client, route), client
+			s, from = to.sessionOf(client, route), client
 		}
 		if s == nil {
 			route.service.drop(DropRefused, datagrams(size, segment))
@@ -129,10 +151,30 @@ func (r *receiver) sessionOf(client sock.Destination, route *route) *session {
 	switch {
 	case s == nil:
 		return r.newSession(client, route)
-	case s.route != route && !s.takeUp(route), !s.welcome():
+	case s.offered != route && !s.takeUp(route), !s.welcome():
 		return s.replace(route)
 	}
 	return s
+}
+
+// client returns the name of who has sent a datagram to one of our addresses. It is
+// the same for every socket that could have got it.
+func (r *receiver) client(peer sock.Peer, local sock.Local) sock.Destination {
+	if r.at != (sock.Local{}) {
+		local = r.at
+	}
+	return sock.Destination{Peer: peer.Mapped(), From: local}
+}
+
+// destination returns where replies to a client go, as the socket wants to be told.
+func (r *receiver) destination(client sock.Destination) sock.Destination {
+	if r.ipv4 {
+		client.Peer = client.Peer.Unmapped()
+	}
+	if r.at != (sock.Local{}) {
+		client.From = sock.Local{}
+	}
+	return client
 }
 
 // flow describes what a client sends.
@@ -166,6 +208,7 @@ func (r *receiver) close() {
 	if r.fd < 0 {
 		return
 	}
+	defer w.tidy(r.listener.listen.Addr.Port())
 	w.endAll(l4.Drained, func(s *session) bool { return s.receiver == r })
 	w.loop.StopTimer(&r.timer)
 	r.flushCounts()

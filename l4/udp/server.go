@@ -63,6 +63,7 @@ package udp
 import (
 	"cmp"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -103,6 +104,7 @@ type Server struct {
 	workers     []*worker
 	notices     *notice.Writer
 	vacated     chan struct{} // a retired listener has lost its last session
+	steering    uint32        // see sock.Steer
 	attending   sync.WaitGroup
 
 	active atomic.Int64
@@ -128,11 +130,12 @@ func NewServer(loops loop.Group, descriptors *sock.Descriptors, log *slog.Logger
 		workers:     make([]*worker, len(loops)),
 		notices:     notice.NewWriter(log),
 		vacated:     make(chan struct{}, 1),
+		steering:    rand.Uint32() | 1,
 		ports:       map[netip.Addr]*ports{},
 		listeners:   map[l4.Listen]*listener{},
 		services:    map[string]*Service{},
 	}
-	loops.Do(func(i int, l *loop.Loop) { s.workers[i] = newWorker(s, l) })
+	loops.Do(func(i int, l *loop.Loop) { s.workers[i] = newWorker(s, i, l) })
 	s.attending.Go(s.attend)
 	return s
 }

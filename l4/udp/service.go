@@ -90,7 +90,7 @@ type route struct {
 // leadsTo reports whether sessions of both routes go to the same place by the same
 // way.
 func (r *route) leadsTo(o *route) bool {
-	return r.service == o.service && r.Pool == o.Pool && r.Source == o.Source && r.Transparent == o.Transparent &&
+	return r.Pool == o.Pool && r.Source == o.Source && r.Transparent == o.Transparent &&
 		r.Spec.Spray == o.Spec.Spray && r.SendProxy == o.SendProxy && slices.EqualFunc(r.ProxyTLVs, o.ProxyTLVs, sameTLV)
 }
 

@@ -20,12 +20,14 @@ type session struct {
 	worker   *worker
 	receiver *receiver
 	route    *route
+	offered  *route // of the listener, as the session last saw it
 	links    [numListKinds]link
 	timer    loop.Timer
 	lease    balance.Lease
 	admitted *admit.Policy // to be told when the client is gone
 	flow     l4.Flow
-	client   sock.Destination // where replies go, and the key in receiver.sessions
+	client   sock.Destination // the key in receiver.sessions
+	to       sock.Destination // where replies go
 	header   []byte           // PROXY; empty if none is to be sent any more
 
 	// Times of the loop.
@@ -103,7 +105,8 @@ func (s *Server) dismiss(svc *Service) {
 func (r *receiver) start(client sock.Destination, flow l4.Flow, route *route, admitted *admit.Policy) *session {
 	w := r.worker
 	s := w.newSession()
-	s.receiver, s.route, s.client, s.flow, s.admitted = r, route, client, flow, admitted
+	s.receiver, s.client, s.to, s.flow, s.admitted = r, client, r.destination(client), flow, admitted
+	s.route, s.offered = route, route
 	s.in.service, s.out.service = route.service, route.service
 	s.start, s.last, s.firstByte = w.loop.Now(), w.loop.Now(), l4.Unreached
 	if o := s.connect(); o != l4.OK {

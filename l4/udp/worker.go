@@ -4,6 +4,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/sock"
 )
 
 // A worker is one loop and what it owns: its sockets of every listener, the sessions
@@ -11,9 +12,11 @@ import (
 type worker struct {
 	server *Server
 	loop   *loop.Loop
+	index  int // of the loop, and of the worker's sockets in every listener
 
 	// Owned by the loop.
 	receivers map[*receiver]struct{}
+	clients   map[uint16]map[sock.Destination]*session // open sessions, by port of ours
 	sessions  sessionList
 	leaving   sessionList // of these, as they began to
 	free      *session    // linked by links[every].next
@@ -41,11 +44,13 @@ type worker struct {
 // small beside 64 datagrams; more would only make the first one wait.
 const batch = 64
 
-func newWorker(s *Server, l *loop.Loop) *worker {
+func newWorker(s *Server, i int, l *loop.Loop) *worker {
 	w := &worker{
 		server:    s,
 		loop:      l,
+		index:     i,
 		receivers: map[*receiver]struct{}{},
+		clients:   map[uint16]map[sock.Destination]*session{},
 		owners:    make([]*session, batch),
 		mailer:    newMailer(batch),
 		sprayers:  map[sprayKey]*sprayer{},
@@ -62,6 +67,25 @@ func (w *worker) equip() {
 	if w.requests == nil {
 		w.requests, w.replies = newTray(batch, true), newTray(batch, false)
 	}
+}
+
+// sessionsAt returns the sessions of clients of a port.
+func (w *worker) sessionsAt(port uint16) map[sock.Destination]*session {
+	if w.clients[port] == nil {
+		w.clients[port] = map[sock.Destination]*session{}
+	}
+	return w.clients[port]
+}
+
+// tidy forgets the sessions at a port if no receiver is left there: a map never gets
+// smaller.
+func (w *worker) tidy(port uint16) {
+	for r := range w.receivers {
+		if r.listener.listen.Addr.Port() == port {
+			return
+		}
+	}
+	delete(w.clients, port)
 }
 
 // forward sends the tray of requests on.
@@ -94,7 +118,7 @@ func (w *worker) answer() {
 	for _, r := range w.answering {
 		for i := r.replies.head(); i >= 0; i = w.replies.after(i) {
 			s := w.owners[i]
-			w.mailer.post(r.fd, &s.out, &s.client, nil, w.replies.Payload(i), w.replies.segments[i])
+			w.mailer.post(r.fd, &s.out, &s.to, nil, w.replies.Payload(i), w.replies.segments[i])
 		}
 		w.mailer.send(r.fd)
 		r.replies = chain{}
@@ -121,7 +145,7 @@ func (w *worker) newSession() *session {
 // release takes back a session that has ended.
 func (w *worker) release(s *session) {
 	w.sessions.remove(s)
-	s.links[every].next, s.route, s.receiver, s.admitted, s.lease = w.free, nil, nil, nil, balance.Lease{}
+	s.links[every].next, s.route, s.offered, s.receiver, s.admitted, s.lease = w.free, nil, nil, nil, nil, balance.Lease{}
 	w.free = s
 }
 
