@@ -89,7 +89,7 @@ func TestEveryLineIsWrittenOnceAndInOrder(t *testing.T) {
 	for i := range n {
 		l.Record(session(i))
 	}
-	if err := l.Close(); err != nil {
+	if err := l.Close(time.Second); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSuffix(s.String(), "\n"), "\n")
@@ -114,7 +114,7 @@ func TestLoneLineIsWrittenWithoutClose(t *testing.T) {
 		l.Record(session(i))
 		eventually(t, "line", func() bool { return strings.Count(s.String(), "\n") == i+1 })
 	}
-	if err := l.Close(); err != nil {
+	if err := l.Close(time.Second); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -122,7 +122,7 @@ func TestLoneLineIsWrittenWithoutClose(t *testing.T) {
 func TestRecordAfterClose(t *testing.T) {
 	var s sink
 	l := New(&s, Poise, 10, quiet())
-	if err := errors.Join(l.Close(), l.Close()); err != nil {
+	if err := errors.Join(l.Close(time.Second), l.Close(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	l.Record(session(1))
@@ -144,7 +144,7 @@ func TestNothingIsLostOrDoubledUnderConcurrency(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := l.Close(); err != nil {
+	if err := l.Close(time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if n := uint64(strings.Count(s.String(), "\n")); n+l.Dropped() != goroutines*each {
@@ -154,7 +154,7 @@ func TestNothingIsLostOrDoubledUnderConcurrency(t *testing.T) {
 
 func TestRecordAllocatesNothing(t *testing.T) {
 	l := New(io.Discard, Poise, 1<<14, quiet())
-	defer l.Close()
+	defer l.Close(time.Second)
 	s := session(1)
 	for range 2000 { // let the buffer grow
 		l.Record(s)
@@ -166,7 +166,7 @@ func TestRecordAllocatesNothing(t *testing.T) {
 
 func BenchmarkRecord(b *testing.B) {
 	l := New(io.Discard, Poise, DefaultQueue, quiet())
-	defer l.Close()
+	defer l.Close(time.Second)
 	s := session(1)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -30,6 +30,7 @@ type Status struct {
 	State       string     `json:"state"` // running | stopping
 	Config      string     `json:"config"`
 	LastReload  ReloadInfo `json:"last_reload"`
+	Problems    []string   `json:"problems,omitempty"` // what is wrong with the process itself
 	Connections int64      `json:"connections"`
 	Services    []Service  `json:"services"`
 	Pools       []Pool     `json:"pools"`

@@ -78,6 +78,9 @@ func (st style) table(s *Status) []byte {
 			out.WriteString("  " + plain(strings.TrimSpace(line)) + "\n")
 		}
 	}
+	for _, text := range s.Problems {
+		out.WriteString(st.paint(red, plain(text)) + "\n")
+	}
 	out.WriteByte('\n')
 	st.services(s).write(&out, st)
 	if list := s.certificates(); len(list) > 0 {

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/poise-lb/poise/health"
-	"github.com/poise-lb/poise/internal/accesslog"
 	"github.com/poise-lb/poise/internal/admin"
 	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/spool"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/sock"
 )
@@ -109,7 +109,7 @@ func (d *Daemon) prepareAccess(c *change, log config.Log) error {
 	case "stdout":
 		c.access = d.options.Stdout
 	default:
-		f, err := accesslog.Open(log.Access)
+		f, err := spool.Open(log.Access)
 		if err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func (d *Daemon) adminRoom() admin.Room {
 
 // abort undoes what prepare has done.
 func (d *Daemon) abort(c *change) {
-	if f, ok := c.access.(*accesslog.File); ok {
+	if f, ok := c.access.(*spool.File); ok {
 		_ = f.Close() // nothing was written
 	}
 	if c.socket.server != d.socket.server {

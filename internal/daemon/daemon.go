@@ -126,6 +126,7 @@ func Run(ctx context.Context, o Options) error {
 	if notDropped != nil {
 		d.log.Debug("privileges were not dropped", "reason", notDropped)
 	}
+	defer d.logging.close()
 	if o.Ready != nil {
 		o.Ready(d)
 	}
@@ -179,6 +180,7 @@ func start(o Options) (*Daemon, error) {
 	n := workers(file)
 	if d.data, err = d.startDatapath(n, d.log); err != nil {
 		die()
+		d.logging.close()
 		return nil, fmt.Errorf("event loops: %w", err)
 	}
 	d.monitor = health.NewMonitor(d.checked)
@@ -206,9 +208,15 @@ func start(o Options) (*Daemon, error) {
 	return d, nil
 }
 
-// close takes everything down, in an order in which nobody speaks to somebody
-// who has gone.
+// close takes everything down, the log last.
 func (d *Daemon) close() {
+	d.takeDown()
+	d.logging.close()
+}
+
+// takeDown takes down all but the log, in an order in which nothing speaks to what
+// has gone.
+func (d *Daemon) takeDown() {
 	d.reloads.close()
 	d.die()
 	d.background.Wait()
@@ -221,7 +229,7 @@ func (d *Daemon) close() {
 		p.outlier.Close()
 	}
 	d.data.close()
-	if err := d.access.Close(); err != nil {
+	if err := d.access.Close(lastLines); err != nil {
 		d.log.Error("access log", "error", err)
 	}
 }

@@ -215,6 +215,7 @@ func TestLoggingFollowsReload(t *testing.T) {
 	l.set(config.Log{Level: slog.LevelError, Format: "text"})
 	log.Warn("no longer")
 	log.Error("at the end")
+	l.close()
 	got := out.String()
 	for _, want := range []string{`"msg":"now","a":1,"g":{"b":2,"c":3}}` + "\n", "level=ERROR msg=\"at the end\"\n"} {
 		if !strings.Contains(got, want) {

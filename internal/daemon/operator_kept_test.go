@@ -52,6 +52,7 @@ func TestOperatorCannotKeep(t *testing.T) {
 	if s.State != "drain" || len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "/proc/nowhere") {
 		t.Errorf("%+v", s)
 	}
+	d.logging.close() // writes what waits
 	if !strings.Contains(log.String(), "is not kept") {
 		t.Errorf("the log:\n%s", log)
 	}

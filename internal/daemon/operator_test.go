@@ -125,6 +125,7 @@ func TestOperator(t *testing.T) {
 	look("a", "ready up 100 100")
 	must(t)(d.SetWeight("web", "a", nil)) // nothing changes
 
+	d.logging.close() // writes what waits
 	for _, want := range []struct {
 		n    int
 		line string

@@ -100,12 +100,15 @@ func (d *Daemon) reloader() {
 	}
 }
 
+// diskPatience is how long something that could go on without a disk waits for it.
+const diskPatience = time.Second
+
 func (d *Daemon) reload() admin.ReloadResult {
 	d.notify.reloading()
 	defer func() { d.notify.ready(d.generation.Load().file) }()
 
 	// Also if the reload is refused: logrotate has moved the file away.
-	if err := d.access.Reopen(); err != nil {
+	if err := d.access.Reopen(diskPatience); err != nil {
 		d.log.Error("access log is not opened anew", "error", err)
 	}
 	changes, err := d.reread()

@@ -68,6 +68,8 @@ func (s source) Certificates() (list []metrics.Certificate) {
 	return list
 }
 
+func (s source) LogDropped() uint64 { return s.d.logging.lines.Lost() }
+
 func (s source) AccessLogDropped() uint64 { return s.d.access.Dropped() }
 
 // pools returns the configured pools and those that leave, by name.

@@ -34,6 +34,7 @@ func (d *Daemon) Status() admin.Status {
 	d.mu.Lock()
 	s.LastReload = d.lastReload
 	d.mu.Unlock()
+	s.Problems = d.problems()
 	for _, svc := range d.data.tcp.Services() {
 		s.Services = append(s.Services, g.tcpStatus(svc))
 	}

@@ -10,10 +10,17 @@ import (
 )
 
 // After the second signal nothing is waited for any longer than this; together
-// it is less than a second.
+// it is not much more than a second.
 const (
 	lastWords = 300 * time.Millisecond // until connections that are killed are accounted for
 	lastClose = 500 * time.Millisecond // until everything is taken down
+	// Then lastMessages.
+)
+
+// Without one, a disk or a reader of the log that is stuck holds up the end for this long.
+const (
+	lastLines = time.Second     // for an access log that takes nothing; see spool.Spool.Close
+	leaving   = 4 * time.Second // until everything is taken down, lastLines included
 )
 
 // serve follows signals until it is told to stop, and stops.
@@ -62,7 +69,9 @@ func (d *Daemon) stop(why string) {
 		d.data.kill(outcome)
 		d.awaitIdle(context.Background(), lastWords)
 	}
-	closed := await(hurry, d.close)
+	limit, cancelLimit := context.WithTimeout(hurry, leaving-lastClose)
+	defer cancelLimit()
+	closed := await(limit, d.takeDown)
 	select {
 	case <-closed:
 	case <-time.After(lastClose):

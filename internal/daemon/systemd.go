@@ -39,7 +39,7 @@ func (n notifier) reloading() {
 // stopping asks for the time that the stop may take; without it the service
 // manager would end a drain longer than TimeoutStopSec=.
 func (n notifier) stopping(limits config.Runtime) {
-	const afterwards = 5 * time.Second
+	const afterwards = leaving + time.Second
 	n.send(systemd.SdNotifyStopping, "STATUS=stopping",
 		fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (limits.PreStop+limits.Drain+afterwards).Microseconds()))
 }

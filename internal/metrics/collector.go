@@ -59,6 +59,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for reason, n := range c.src.AcceptErrors() {
 		ch <- acceptErrors.value(float64(n), label(reason))
 	}
+	ch <- logDropped.value(float64(c.src.LogDropped()))
 	ch <- accessLogDropped.value(float64(c.src.AccessLogDropped()))
 }
 

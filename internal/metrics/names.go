@@ -52,6 +52,7 @@ var (
 
 	loopBusy         = gauge("poise_loop_busy_ratio", "Share of the time since an earlier scrape that the event loop was at work, 0 to 1.", "loop")
 	acceptErrors     = counter("poise_accept_errors_total", "Times accepting failed or had to pause.", "reason")
+	logDropped       = counter("poise_log_dropped_total", "Messages of the process lost because its log was not read or failed.")
 	accessLogDropped = counter("poise_accesslog_dropped_total", "Access log lines lost because the target was too slow or failed.")
 )
 

@@ -79,6 +79,8 @@ type Source interface {
 	// Certificates lists what TLS services show their clients, those of the running
 	// configuration only.
 	Certificates() []Certificate
+	// LogDropped counts messages that were lost.
+	LogDropped() uint64
 	// AccessLogDropped counts access log lines that were lost.
 	AccessLogDropped() uint64
 }

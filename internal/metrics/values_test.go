@@ -161,6 +161,7 @@ func TestValues(t *testing.T) {
 		"poise_loop_busy_ratio{loop=0}":                                                              0.25,
 		"poise_loop_busy_ratio{loop=1}":                                                              0,
 		"poise_accept_errors_total{reason=no_descriptors}":                                           3,
+		"poise_log_dropped_total":                                                                    16,
 		"poise_accesslog_dropped_total":                                                              8,
 	})
 	used := map[string]bool{}

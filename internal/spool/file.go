@@ -1,8 +1,10 @@
-package accesslog
+package spool
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -13,6 +15,15 @@ import (
 type File struct {
 	path string
 	f    atomic.Pointer[os.File]
+
+	mu      sync.Mutex // guards the following
+	opening *opening   // nil: the file is not being opened anew
+}
+
+// opening is one attempt to open a file anew.
+type opening struct {
+	done chan struct{}
+	err  error // once done
 }
 
 // Open opens path for appending and creates it with mode 0640. A named pipe
@@ -34,13 +45,48 @@ func (f *File) open() (*os.File, error) {
 }
 
 // Reopen opens the path anew and closes what was open before; a write that goes
-// on is finished where it began. On an error nothing has changed.
-func (f *File) Reopen() error {
-	o, err := f.open()
-	if err != nil {
-		return err
+// on is finished where it began. On an error nothing has changed. It waits for the
+// file system no longer than its patience lasts; a file that opens later than that
+// is used from then on all the same.
+func (f *File) Reopen(patience time.Duration) error {
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		o, mine := f.begin()
+		select {
+		case <-o.done:
+		case <-limit.C:
+			return fmt.Errorf("%s has not opened within %s", f.path, patience)
+		}
+		if mine {
+			return o.err
+		}
+		// What somebody else began may have opened the file before it was renamed.
 	}
-	return f.f.Swap(o).Close()
+}
+
+// begin returns the attempt that is under way, or a new one, and whether it is new.
+// There is never more than one: each may keep a thread for as long as a disk likes.
+func (f *File) begin() (o *opening, mine bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.opening != nil {
+		return f.opening, false
+	}
+	o = &opening{done: make(chan struct{})}
+	f.opening = o
+	go func() {
+		file, err := f.open()
+		if err == nil {
+			err = f.f.Swap(file).Close()
+		}
+		f.mu.Lock()
+		f.opening = nil
+		f.mu.Unlock()
+		o.err = err
+		close(o.done)
+	}()
+	return o, true
 }
 
 // Write appends p.
