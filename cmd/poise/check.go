@@ -21,8 +21,8 @@ func checkCommand() *cobra.Command {
 prefixes that it names, and print every problem, one a line.
 
 The exit status is 0 if it is valid, 1 if it is not, 2 if it could not be read. What
-a start would only warn of, as a certificate that soon expires, is printed after
-"warning:" and changes nothing about that.
+a start would only warn of, as a certificate that soon expires or a name that leads
+to no address now, is printed after "warning:" and changes nothing about that.
 
 With --explain, a valid one is followed by what it comes to: who is let in, where
 clients go, what backends see, and the rules that pools with source: client need on

@@ -254,7 +254,7 @@ func TestDNSTrouble(t *testing.T) {
 		_, err := ask(listen)
 		return err != nil && p.source(t).State == "unresolved"
 	})
-	for _, line := range []string{"name is resolved", "name cannot be resolved, its backends stay", "for the hold time", "its backends go", "backend is added", "backend is removed"} {
+	for _, line := range []string{"name is resolved", "name cannot be resolved, its backends stay", "for the hold time", "name leads to no address", "backend is added", "backend is removed"} {
 		if !strings.Contains(p.Stderr(), line) {
 			t.Errorf("the log does not say %q", line)
 		}

@@ -45,26 +45,57 @@ const firstLookup = time.Second
 // set makes the names and files of a configuration those that are watched. Files
 // have been read when it returns, names looked up if that was quick.
 func (x *discovery) set(file *config.File) {
-	var names []resolve.Target
 	var files []resolve.FileTarget[[]balance.BackendSpec]
 	for _, p := range file.Pools {
-		d := p.Discovery
-		for _, n := range d.Names {
-			names = append(names, resolve.Target{
-				Key:     nameKey(p, n),
-				Servers: d.Resolve.Servers,
-				Limits:  resolve.Limits{MinTTL: d.Resolve.MinTTL, MaxTTL: d.Resolve.MaxTTL, Hold: d.Resolve.Hold},
-			})
-		}
-		if d.File != "" {
-			files = append(files, resolve.FileTarget[[]balance.BackendSpec]{Key: p.Balance.Name, Path: d.File, Parse: p.ParseBackends})
+		if path := p.Discovery.File; path != "" {
+			files = append(files, resolve.FileTarget[[]balance.BackendSpec]{Key: p.Balance.Name, Path: path, Parse: p.ParseBackends})
 		}
 	}
 	x.files.Set(files)
-	x.names.Set(names)
+	x.names.Set(nameTargets(file))
 	ctx, cancel := context.WithTimeout(context.Background(), firstLookup)
 	defer cancel()
 	x.names.Settle(ctx)
+}
+
+// nameTargets is how the names of a configuration are looked up.
+func nameTargets(file *config.File) (names []resolve.Target) {
+	for _, p := range file.Pools {
+		r := p.Discovery.Resolve
+		for _, n := range p.Discovery.Names {
+			names = append(names, resolve.Target{
+				Key:     nameKey(p, n),
+				Servers: r.Servers,
+				Limits:  resolve.Limits{MinTTL: r.MinTTL, MaxTTL: r.MaxTTL, Hold: r.Hold},
+			})
+		}
+	}
+	return names
+}
+
+// unresolved looks all names of a configuration up once, at the same time, and
+// returns a warning for each that leads to no address now.
+func unresolved(file *config.File) (warnings []string) {
+	// One server has a second for its answer: time for one that is silent, and another.
+	ctx, cancel := context.WithTimeout(context.Background(), 2*firstLookup+firstLookup/2)
+	defer cancel()
+	names := resolve.New(func(resolve.Key, resolve.Status) {})
+	defer names.Close()
+	names.Set(nameTargets(file))
+	names.Settle(ctx)
+	for _, p := range file.Pools {
+		for _, n := range p.Discovery.Names {
+			st, _ := names.Status(nameKey(p, n))
+			switch {
+			case len(st.Members) > 0:
+			case st.Lookups == 0:
+				warnings = append(warnings, fmt.Sprintf("pools.%s.backends: no server has answered for %s yet", p.Balance.Name, n.Address()))
+			default:
+				warnings = append(warnings, fmt.Sprintf("pools.%s.backends: %s has no address now: %s", p.Balance.Name, n.Address(), st.Detail))
+			}
+		}
+	}
+	return warnings
 }
 
 func nameKey(p config.Pool, n config.Name) resolve.Key {
@@ -141,7 +172,8 @@ func (x *discovery) members(p config.Pool, n config.Name) (list []balance.Backen
 	return list
 }
 
-// nameChanged tells that a name leads elsewhere, or that it is known less well.
+// nameChanged tells that a name leads elsewhere, that it is known less well, or that
+// it has led nowhere from the start.
 // It runs on the name's goroutine.
 func (x *discovery) nameChanged(key resolve.Key, st resolve.Status) {
 	log := x.log.With("pool", key.Owner, "name", key.Name, "addresses", len(st.Members), "by", "resolver")
@@ -153,7 +185,7 @@ func (x *discovery) nameChanged(key resolve.Key, st resolve.Status) {
 	case resolve.Held:
 		log.Warn("name has no address any more, its backends stay for the hold time", "reason", st.Detail, "until", st.Until.Format(time.RFC3339))
 	case resolve.Unresolved:
-		log.Warn("name has had no address for the hold time, its backends go", "reason", st.Detail)
+		log.Warn("name leads to no address: the pool has no backend of it", "reason", st.Detail)
 	}
 	x.tell()
 }

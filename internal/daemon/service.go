@@ -32,9 +32,9 @@ func (g *generation) service(name string) *service {
 }
 
 // Check reads the files that a valid configuration names, certificates and prefixes,
-// as a start would. Its error is everything that is wrong with them, one problem a
-// line; the warnings are what a start would log. Each begins with the key of the
-// configuration that names the file.
+// as a start would, and looks its names up. Its error is everything that is wrong with
+// the files, one problem a line; the warnings are what a start would log. Each begins
+// with the key of the configuration that names the file.
 func Check(file *config.File) (warnings []string, err error) {
 	g := &generation{file: file}
 	for _, spec := range file.Pools {
@@ -53,7 +53,7 @@ func Check(file *config.File) (warnings []string, err error) {
 			warnings = append(warnings, below("pools."+p.Balance.Name, p.tls.Warnings())...)
 		}
 	}
-	return warnings, nil
+	return append(warnings, unresolved(file)...), nil
 }
 
 // below completes texts that begin with keys of the object at a path.

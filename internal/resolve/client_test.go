@@ -114,7 +114,7 @@ func TestLookup(t *testing.T) {
 				return fails(dns.RcodeServerFailure)(n, q)
 			}
 			return says("other. 1 A 10.0.0.1")(n, q)
-		}, "0s | AAAA db.internal: NXDOMAIN from SERVER"},
+		}, "0s | AAAA db.internal: NXDOMAIN from SERVER | A db.internal: SERVFAIL from SERVER"},
 		{"a referral", Host, with(empty, func(_, m *dns.Msg) {
 			rr, _ := dns.NewRR("internal. 30 NS ns.internal.")
 			m.Ns = append(m.Ns, rr)

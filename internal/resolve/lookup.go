@@ -75,17 +75,21 @@ func (c *client) host(ctx context.Context, servers []netip.AddrPort, name string
 }
 
 // joined makes one answer of what was found about a name by its types.
+//
+// NXDOMAIN means that nothing of any type exists (RFC 8020), and there are many
+// servers that say it of a name that has records of the other type (RFC 4074 section
+// 4.2). So it removes no address: neither one that was found, nor one that is known
+// from before and could not be asked for now.
 func joined(parts []part, ttls []time.Duration) answer {
 	var a answer
 	var negatives []*negative
-	found := false
+	found, denied := false, false
 	for i, p := range parts {
 		n := (*negative)(nil)
 		switch {
-		case errors.As(p.err, &n) && n.nxdomain:
-			return answer{empty: n.why, ttl: n.ttl} // whatever was said of other types
-		case n != nil:
+		case errors.As(p.err, &n):
 			negatives = append(negatives, n)
+			denied = denied || n.nxdomain
 			p.err = nil
 		case p.err == nil && (!found || ttls[i] < a.ttl):
 			a.ttl, found = ttls[i], true
@@ -99,6 +103,9 @@ func joined(parts []part, ttls []time.Duration) answer {
 		if i == 0 {
 			a.empty = n.why
 		}
+	}
+	for i := range a.parts {
+		a.parts[i].denied = denied
 	}
 	return a
 }

@@ -42,6 +42,7 @@ func (n *name) update(want Target) {
 		return
 	}
 	n.want = want
+	n.rec.tried = false
 	if n.abort != nil {
 		n.abort()
 	}

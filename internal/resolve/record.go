@@ -53,6 +53,7 @@ type part struct {
 	key     string // "A", or "A db1.example.org 5432" below an SRV record
 	members []Member
 	err     error // nothing was found out
+	denied  bool  // a server denied that the name exists, asked for this or another type
 }
 
 // failed is the answer of a lookup that got nowhere.
@@ -64,11 +65,20 @@ type record struct {
 	Status
 	parts map[string][]Member // where Members come from
 	fails int                 // lookups in a row that found nothing out
+	tried bool                // a lookup has ended since the record or its target was new
 }
 
-// observe takes in the end of a lookup and reports whether State or Members
-// changed.
-func (r *record) observe(now time.Time, a answer, limits Limits) (changed bool) {
+// observe takes in the end of a lookup and reports whether there is something to
+// tell: State or Members changed, or a first lookup led to no member.
+func (r *record) observe(now time.Time, a answer, limits Limits) (news bool) {
+	first := !r.tried
+	r.tried = true
+	changed := r.follow(now, a, limits)
+	return changed || first && len(r.Members) == 0
+}
+
+// follow takes in the end of a lookup and reports whether State or Members changed.
+func (r *record) follow(now time.Time, a answer, limits Limits) (changed bool) {
 	r.At = now
 	r.Lookups++
 	parts := map[string][]Member{}
@@ -77,8 +87,11 @@ func (r *record) observe(now time.Time, a answer, limits Limits) (changed bool) 
 	found := 0
 	for _, p := range a.parts {
 		if p.err != nil {
-			errs = append(errs, p.err)
 			p.members = r.parts[p.key] // the last good ones
+			if len(p.members) == 0 && p.denied {
+				continue // there is nothing that the trouble could hide
+			}
+			errs = append(errs, p.err)
 		} else {
 			found += len(p.members)
 		}

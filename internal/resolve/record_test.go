@@ -52,6 +52,10 @@ func TestRecord(t *testing.T) {
 		held  = "held [10.0.0.1] NXDOMAIN"
 	)
 	one := found(time.Second, "10.0.0.1")
+	halfDenied := answer{
+		parts: []part{{key: "A", err: errors.New("SERVFAIL"), denied: true}, {key: "AAAA", denied: true}},
+		empty: "NXDOMAIN",
+	}
 	type step struct {
 		answer  answer
 		want    string
@@ -59,8 +63,8 @@ func TestRecord(t *testing.T) {
 	}
 	for name, steps := range map[string][]step{
 		"trouble keeps members for ever": {{one, good, true}, {trouble, stale, true}, {trouble, stale, false}, {trouble, stale, false}, {one, good, true}},
-		"trouble from the start":         {{trouble, "unresolved [] SERVFAIL", false}, {trouble, "unresolved [] SERVFAIL", false}, {one, good, true}},
-		"no such name from the start":    {{none, "unresolved [] NXDOMAIN", false}, {one, good, true}},
+		"trouble from the start":         {{trouble, "unresolved [] SERVFAIL", true}, {trouble, "unresolved [] SERVFAIL", false}, {one, good, true}},
+		"no such name from the start":    {{none, "unresolved [] NXDOMAIN", true}, {none, "unresolved [] NXDOMAIN", false}, {one, good, true}},
 		"hold, then gone": {
 			{one, good, true},
 			{none, held, true},
@@ -83,6 +87,18 @@ func TestRecord(t *testing.T) {
 			{answer{parts: []part{{key: "A", err: errors.New("REFUSED")}, {key: "AAAA", err: errors.New("SERVFAIL")}}}, "stale [10.0.0.2 ::1] REFUSED; SERVFAIL", true},
 			{answer{parts: []part{{key: "A", err: errors.New("REFUSED")}, {key: "AAAA"}}}, "stale [10.0.0.2 ::1] REFUSED", false},
 			{answer{parts: []part{{key: "A", members: members("10.0.0.3")}, {key: "AAAA"}}}, "resolved [10.0.0.3]", true},
+		},
+		"no such name for one family, trouble with the other (case O-45)": {
+			{one, good, true},
+			{halfDenied, stale, true},
+			{halfDenied, stale, false},
+			{one, good, true},
+			{none, held, true},
+			{halfDenied, "held [10.0.0.1] SERVFAIL", false},
+		},
+		"no such name for one family, and the other is not known": {
+			{answer{parts: []part{{key: "AAAA", members: members("::1")}}}, "resolved [::1]", true},
+			{halfDenied, "held [::1] NXDOMAIN", true},
 		},
 		"trouble while held: it goes by word only": {
 			{one, good, true},

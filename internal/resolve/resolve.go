@@ -8,7 +8,8 @@
 // addresses away: a server that is silent, broken or unwilling says nothing about
 // a name, and the last good set stays for as long as that lasts (the idea of RFC
 // 8767, serving stale data). Only a server's word that there is no such name
-// does, and only if it still stands after a hold time.
+// does, and only if it still stands after a hold time. Of the two families of
+// addresses each speaks for itself: "no such name" for one removes none of the other.
 //
 // Limits: no search domains, no DNSSEC validation, no cache shared between names;
 // the server is expected to follow CNAME records. A lookup is a few packets every
@@ -99,7 +100,8 @@ type Resolver struct {
 }
 
 // New returns a resolver without names. onChange is told every change of a
-// name's Status.State or Members, in order per key. It runs on the name's
+// name's Status.State or Members, in order per key, and when the first lookup of a
+// name, or of a changed target, has led to no member. It runs on the name's
 // goroutine, so it must not block long; it must not call Set or Close, nor wait
 // for a lock that a caller of theirs holds, for they wait for it. It may call
 // Status.
