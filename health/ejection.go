@@ -2,7 +2,6 @@ package health
 
 import (
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +56,7 @@ const (
 	noTrial      int32 = iota // not half-open
 	trialPending              // nothing yet
 	trialReached              // connected, no verdict yet
+	trialDoubted              // failed, as its client may have brought about
 	trialPassed
 	trialFailed
 )
@@ -65,12 +65,11 @@ const (
 type member struct {
 	// Set once.
 	key     string
-	failing *atomic.Int64 // how many members of the pool have a run or are half-open
+	failing *atomic.Int64 // of the pool's members: runs, and those that are half-open
 
-	// run is the failures in a row, written without a lock by whoever reports;
-	// retired once the member has left, so that a late report cannot revive it.
-	run    atomic.Int64
+	run    series       // failures in a row
 	silent atomic.Bool  // some of them came after the connect
+	doubts doubts       // failures that clients may have brought about, since the last answer
 	trial  atomic.Int32 // begun and ended by the state machine, judged by whoever reports
 
 	// The state machine's.
@@ -84,33 +83,14 @@ type member struct {
 	total    uint64
 }
 
-const retired = math.MinInt64 / 2
+// fail counts one failure; see series.add.
+func (m *member) fail() int64 { return m.run.add(m.failing) }
 
-// failed counts one failure and returns the run's length, or a negative number
-// when the member has left.
-func (m *member) failed() int64 {
-	n := m.run.Add(1)
-	if n == 1 {
-		m.failing.Add(1)
-	}
-	return n
-}
-
-// end replaces the run by 0 or retired.
+// end ends what has been counted: with is 0 or retired.
 func (m *member) end(with int64) {
 	m.silent.Store(false)
-	for {
-		n := m.run.Load()
-		if n < 0 || n == with {
-			return
-		}
-		if m.run.CompareAndSwap(n, with) {
-			if n > 0 {
-				m.failing.Add(-1)
-			}
-			return
-		}
-	}
+	m.run.end(m.failing, with)
+	m.doubts.run.end(m.failing, with)
 }
 
 // onTrial reports whether the member is half-open, in which case nothing is
@@ -181,10 +161,15 @@ func (p *ejections) step(now time.Time) (changes []Change, next time.Time) {
 		}
 	}
 	for _, m := range p.members {
-		if n := m.run.Load(); m.state == Closed && n >= int64(p.spec.Failures) && p.allowed(p.out+1) {
-			m.forget(now)
-			p.out++
-			changes = append(changes, p.open(m, now, CauseFailures, plural.Of(n, "connection")+" in a row failed, ejected"))
+		if m.state != Closed || !p.allowed(p.out+1) {
+			continue
+		}
+		threshold := int64(p.spec.Failures)
+		switch n, doubts := m.run.length(), m.doubts.run.length(); {
+		case n >= threshold:
+			changes = append(changes, p.eject(m, now, true, plural.Of(n, "connection")+" in a row failed, ejected"))
+		case doubts >= threshold && m.doubts.several():
+			changes = append(changes, p.eject(m, now, false, plural.Of(doubts, "connection")+" of several clients failed and none was answered, ejected"))
 		}
 	}
 	for _, m := range p.members {
@@ -204,7 +189,15 @@ func (p *ejections) conclude(m *member, now time.Time) []Change {
 		return []Change{p.close(m, now, CauseTrialPassed, "its trial succeeded")}
 	case trialFailed:
 		m.endTrial()
-		return []Change{p.open(m, now, CauseTrialFailed, "its trial failed, ejected again")}
+		return []Change{p.open(m, now, CauseTrialFailed, true, "its trial failed, ejected again")}
+	case trialDoubted:
+		if m.doubts.several() {
+			m.endTrial()
+			return []Change{p.open(m, now, CauseTrialFailed, false, "trials of several clients failed, ejected again")}
+		}
+		m.trial.CompareAndSwap(trialDoubted, trialPending)
+		m.until, m.reached = now.Add(trialPatience), false
+		return []Change{{m.key, HalfOpen, p.trials(), CauseRenewed, "its trial failed, as its client may have brought about: another one may be made"}}
 	case trialReached:
 		switch {
 		case !m.reached:
@@ -228,9 +221,17 @@ func (p *ejections) allowed(n int) bool {
 
 func (p *ejections) trials() int { return max(p.spec.HalfOpen, 1) }
 
-func (p *ejections) open(m *member, now time.Time, cause Cause, why string) Change {
+// eject opens the circuit of a member that was in rotation.
+func (p *ejections) eject(m *member, now time.Time, sure bool, why string) Change {
+	m.forget(now)
+	p.out++
+	return p.open(m, now, CauseFailures, sure, why)
+}
+
+// open opens a member's circuit. If the evidence is sure, the next time will be longer.
+func (p *ejections) open(m *member, now time.Time, cause Cause, sure bool, why string) Change {
 	length := p.length(m.repeats)
-	if length < p.spec.Max {
+	if sure && length < p.spec.Max {
 		m.repeats++
 	}
 	m.state, m.until, m.lasted = Open, now.Add(length), length

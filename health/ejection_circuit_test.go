@@ -17,7 +17,7 @@ type vector struct {
 
 // The whole of a circuit, step by step.
 func TestCircuit(t *testing.T) {
-	fail := func(a *member) { a.failed(); a.failed(); a.failed() }
+	fail := func(a *member) { a.fail(); a.fail(); a.fail() }
 	result := func(r int32) func(*member) { return func(a *member) { a.judge(r) } }
 	nothing := func(*member) {}
 	opened := func(c Cause) Change { return Change{Key: "a", State: Open, Cause: c} }
@@ -73,10 +73,10 @@ func TestCircuit(t *testing.T) {
 		},
 		"failures on trial are no run": {
 			{0, fail, opened(CauseFailures)},
-			{base, func(a *member) { a.failed() }, onTrial(CauseTimeOver)},
+			{base, func(a *member) { a.fail() }, onTrial(CauseTimeOver)},
 			{0, result(trialPassed), closed},
-			{0, func(a *member) { a.failed(); a.failed() }, Change{}},
-			{0, func(a *member) { a.failed() }, opened(CauseFailures)},
+			{0, func(a *member) { a.fail(); a.fail() }, Change{}},
+			{0, func(a *member) { a.fail() }, opened(CauseFailures)},
 		},
 	} {
 		p, now := newPool(spec, "a", "b"), epoch

@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -46,8 +47,10 @@ func TestEjectionProperties(t *testing.T) {
 				if m.state == Open && (m.until.Before(now) || m.until.Sub(now) > max(p.spec.Max, p.spec.Base) && m.lasted <= p.spec.Max) {
 					t.Fatalf("%s is ejected until %v, now is %v", m.key, m.until, now)
 				}
-				if m.run.Load() > 0 {
-					failing++
+				for _, r := range []*series{&m.run, &m.doubts.run} {
+					if r.length() > 0 {
+						failing++
+					}
 				}
 				if m.onTrial() {
 					failing++
@@ -66,7 +69,7 @@ func TestEjectionProperties(t *testing.T) {
 			return next
 		}
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
-			switch op := rapid.SampledFrom([]string{"fail", "fail", "succeed", "trial", "trial", "wait", "reload"}).Draw(t, "op"); op {
+			switch op := rapid.SampledFrom([]string{"fail", "fail", "doubt", "doubt", "succeed", "trial", "trial", "wait", "reload"}).Draw(t, "op"); op {
 			case "reload":
 				var keys []string
 				for i := range rapid.IntRange(0, 6).Draw(t, "members") {
@@ -90,9 +93,13 @@ func TestEjectionProperties(t *testing.T) {
 				m := p.members[rapid.IntRange(0, len(p.members)-1).Draw(t, "member")]
 				switch {
 				case op == "trial":
-					m.judge(rapid.SampledFrom([]int32{trialReached, trialPassed, trialFailed}).Draw(t, "result"))
+					m.judge(rapid.SampledFrom([]int32{trialReached, trialDoubted, trialPassed, trialFailed}).Draw(t, "result"))
 				case op == "succeed":
 					m.end(0)
+				case op == "doubt" && p.spec.Failures > 0:
+					for range rapid.IntRange(1, 4).Draw(t, "times") {
+						m.doubt(netip.AddrFrom4([4]byte{192, 0, 2, byte(rapid.IntRange(1, 5).Draw(t, "source"))}))
+					}
 				case p.spec.Failures > 0 && !m.onTrial():
 					p.fail(m.key, rapid.IntRange(1, 4).Draw(t, "times"))
 				}

@@ -26,7 +26,7 @@ func newPool(spec PassiveSpec, keys ...string) *pool {
 
 func (p *pool) fail(key string, times int) {
 	for range times {
-		p.index()[key].failed()
+		p.index()[key].fail()
 	}
 }
 

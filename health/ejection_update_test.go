@@ -69,9 +69,9 @@ func TestEjectionOfAMemberThatLeft(t *testing.T) {
 	p.fail("a", 2)
 	a := p.index()["a"]
 	p.update(epoch, passive, []string{"b"})
-	a.failed()
+	a.fail()
 	a.end(0)
-	a.failed()
+	a.fail()
 	if n := p.failing.Load(); n != 0 {
 		t.Errorf("%d failing", n)
 	}

@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ type PassiveSpec struct {
 	Base, Max  time.Duration // the first ejection's length, and the longest one's; Max below Base counts as Base
 	MaxPercent int           // how much of the pool may be out at once, 0..100
 	HalfOpen   int           // trials let through when an ejection is over; below 1 counts as 1
+	Checked    bool          // an active check watches the members too; see Outlier.Doubted
 }
 
 // Outlier ejects backends of one pool on what real connections report.
@@ -22,7 +24,8 @@ type PassiveSpec struct {
 // backend of a pool never is. After Base, doubled for each repeat and capped at
 // Max, it is half-open: HalfOpen connections go there as trials, and the first
 // that succeeds closes the Circuit while the first that fails opens it again. It
-// counts as out until then. A trial without a result wedges nothing; see
+// counts as out until then. What a client may have brought about counts for less; see
+// Doubted. A trial without a result wedges nothing; see
 // trialPatience. A repeat is forgotten for every time as long as the latest
 // ejection that it stays in, and on return no failures are counted.
 type Outlier struct {
@@ -35,6 +38,7 @@ type Outlier struct {
 	// Atomics, all that reports touch.
 	failing   atomic.Int64 // members whose latest report was a failure, or that are half-open
 	threshold atomic.Int64
+	checked   atomic.Bool
 	members   atomic.Pointer[map[string]*member]
 
 	mu     sync.Mutex // guards the following
@@ -66,6 +70,7 @@ func (o *Outlier) Update(spec PassiveSpec, keys []string) {
 	members := o.pool.index()
 	o.members.Store(&members)
 	o.threshold.Store(int64(max(spec.Failures, 0)))
+	o.checked.Store(spec.Checked)
 	o.nudge()
 }
 
@@ -92,12 +97,12 @@ func (o *Outlier) Connected(key string, ok bool) {
 			o.nudge()
 		}
 	case !m.silent.Load():
-		m.end(0)
+		m.run.end(m.failing, 0)
 	}
 }
 
 // Answered says how an established connection fared: whether the backend's first
-// byte came, or it failed before that.
+// byte came, or it failed before that in a way no client can bring about.
 func (o *Outlier) Answered(key string, ok bool) {
 	if !ok {
 		o.failed(key, true)
@@ -114,6 +119,38 @@ func (o *Outlier) Answered(key string, ok bool) {
 		}
 	default:
 		m.end(0)
+	}
+}
+
+// Doubted says that a connection failed in a way that its client may have brought
+// about: by what it sent, by sending nothing, by who it is. A server that throws
+// nonsense away with a reset is well, and strangers must not take it out of rotation.
+//
+// So where an active check watches, such failures count only together: Failures of
+// them, with no answer to any client between, from several sources, of which the
+// addresses of one IPv6 network of 64 bits are one. A trial that fails so decides
+// nothing until several sources have met the same, and no such ejection makes the next
+// one longer. Without an active check nothing else would find a backend that fails all
+// its clients, and one source is enough.
+//
+// It never blocks for long and allocates nothing.
+func (o *Outlier) Doubted(key string, client netip.Addr) {
+	if !o.checked.Load() {
+		o.failed(key, true)
+		return
+	}
+	m, threshold := (*o.members.Load())[key], o.threshold.Load()
+	if m == nil || threshold == 0 {
+		return
+	}
+	n, fresh := m.doubt(client)
+	switch {
+	case m.onTrial():
+		if m.judge(trialDoubted) {
+			o.nudge()
+		}
+	case n >= threshold && (fresh || n%threshold == 0):
+		o.nudge()
 	}
 }
 
@@ -152,7 +189,7 @@ func (o *Outlier) failed(key string, silent bool) {
 		m.silent.Store(true)
 	}
 	// Every multiple, for a member that could not be ejected the first time.
-	if n := m.failed(); n > 0 && n%threshold == 0 {
+	if n := m.fail(); n > 0 && n%threshold == 0 {
 		o.nudge()
 	}
 }

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -10,7 +11,7 @@ import (
 // nobody fails and the fast path is back.
 func TestOutlierConcurrency(t *testing.T) {
 	var f flags
-	spec := PassiveSpec{Failures: 2, Base: time.Microsecond, Max: time.Millisecond, MaxPercent: 60}
+	spec := PassiveSpec{Failures: 2, Base: time.Microsecond, Max: time.Millisecond, MaxPercent: 60, Checked: true}
 	o := NewOutlier(spec, f.set)
 	keys := []string{"a", "b", "c", "d", "e"}
 	o.Update(spec, keys)
@@ -19,10 +20,13 @@ func TestOutlierConcurrency(t *testing.T) {
 		running.Go(func() {
 			for i := range 3000 {
 				key := keys[(i+loop)%len(keys)]
-				if ok := (i/len(keys)+loop)%4 == 0; i%2 == 0 {
+				switch ok := (i/len(keys)+loop)%4 == 0; i % 3 {
+				case 0:
 					o.Connected(key, ok)
-				} else {
+				case 1:
 					o.Answered(key, ok)
+				default:
+					o.Doubted(key, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}))
 				}
 				if i%100 == 0 {
 					o.Status(key)
@@ -57,12 +61,16 @@ func TestOutlierConcurrency(t *testing.T) {
 
 func TestOutlierReportDoesNotAllocate(t *testing.T) {
 	var f flags
-	o := NewOutlier(passive, f.set)
+	checked, stranger := passive, netip.MustParseAddr("2001:db8::1")
+	checked.Checked = true
+	o := NewOutlier(checked, f.set)
 	defer o.Close()
-	o.Update(passive, []string{"a"}) // a lone one, so that nothing is told
+	o.Update(checked, []string{"a"}) // a lone one, so that nothing is told
 	for name, report := range map[string]func(){
 		"success": func() { o.Connected("a", true); o.Answered("a", true) },
 		"failure": func() { o.Connected("a", false); o.Answered("a", false) },
+		"doubt":   func() { o.Doubted("a", stranger); o.Answered("a", true) },
+		"doubts":  func() { o.Doubted("a", stranger) },
 		"both":    func() { o.Connected("a", false); o.Answered("a", true) },
 	} {
 		if n := testing.AllocsPerRun(1000, report); n >= 1 {

@@ -121,6 +121,7 @@ func (p *pool) finish() {
 	} else if given && !p.usesHash() {
 		p.problem([]string{"hash", "balance"}, "has no effect with balance: %s; set balance: maglev, or remove it", p.Balance.Algorithm)
 	}
+	p.Passive.Checked = p.Check.Type != "none"
 	if ps := &p.Passive; ps.Base > ps.Max {
 		p.problem([]string{"passive.base", "passive.max"}, "an ejection starts at %s and may last only %s; lower base or raise max", short(ps.Base), short(ps.Max))
 	}

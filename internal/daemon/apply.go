@@ -80,7 +80,7 @@ func (d *Daemon) plan(file *config.File) *generation {
 		if before := old.pool(name); before != nil {
 			p.balance, p.outlier, p.mood = before.balance, before.outlier, before.mood
 		} else {
-			p.outlier, p.mood = health.NewOutlier(spec.Passive, d.circuit), &mood{}
+			p.outlier, p.mood = health.NewOutlier(p.Passive, d.circuit), &mood{}
 		}
 		if i := slices.IndexFunc(g.leaving, func(l leavingPool) bool { return l.Name() == name }); i >= 0 {
 			p.balance = g.leaving[i].Pool

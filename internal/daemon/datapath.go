@@ -35,7 +35,7 @@ func (d *Daemon) startDatapath(n int, log *slog.Logger) (datapath, error) {
 		loops:       loops,
 		descriptors: descriptors,
 
-		tcp: tcp.NewServer(loops, descriptors, log, tcp.Hooks{Connected: d.connected, Answered: d.answered, Ended: d.ended}),
+		tcp: tcp.NewServer(loops, descriptors, log, tcp.Hooks{Connected: d.connected, Fared: d.fared, Ended: d.ended}),
 		udp: udp.NewServer(loops, descriptors, log, udp.Hooks{Began: d.began, Answered: d.answered, Refused: d.refused, Ended: d.ended}),
 	}, nil
 }

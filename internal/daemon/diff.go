@@ -122,6 +122,7 @@ func (d *differences) pool(old, now config.Pool) {
 	d.value("source", sourceText(old), sourceText(now))
 	d.value("send_proxy", cmp.Or(old.SendProxy, "off"), cmp.Or(now.SendProxy, "off"))
 	old.Check.Source, old.Check.Proxy = now.Check.Source, now.Check.Proxy // they follow from these two
+	old.Passive.Checked = now.Passive.Checked                             // and this from the check
 	d.fields(keys{
 		"Balance": "", "Discovery": "", "OnDownClose": "", "Source": "", "Transparent": "",
 		"SendProxy": "", "TLS": "", "StartTLS": "", "UDP": "",

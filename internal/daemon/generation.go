@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -141,16 +142,34 @@ func (d *Daemon) connected(b *balance.Backend, r l4.ConnectReason) {
 // be known. It runs on a loop.
 func (d *Daemon) began(b *balance.Backend) { d.connected(b, l4.ConnectOK) }
 
-// answered tells it how an established connection fared. It runs on a loop.
+// fared tells it how an established connection fared. It runs on a loop.
+func (d *Daemon) fared(b *balance.Backend, e l4.Evidence, client netip.Addr) {
+	m := d.generation.Load().members[b]
+	switch {
+	case m == nil:
+	case e == l4.Doubtful:
+		m.pool.outlier.Doubted(m.key, client)
+	default:
+		m.pool.outlier.Answered(m.key, e == l4.Answered)
+	}
+}
+
+// answered tells it of a reply from a UDP backend. It runs on a loop.
 func (d *Daemon) answered(b *balance.Backend, ok bool) {
 	if m := d.generation.Load().members[b]; m != nil {
 		m.pool.outlier.Answered(m.key, ok)
 	}
 }
 
-// refused tells it of an ICMP error that came back from a UDP backend. It runs on a
-// loop.
-func (d *Daemon) refused(b *balance.Backend) { d.answered(b, false) }
+// refused tells it of an ICMP error that came back from a UDP backend: no client can
+// bring that about, unless the backend sees its address. It runs on a loop.
+func (d *Daemon) refused(b *balance.Backend) {
+	m := d.generation.Load().members[b]
+	if m == nil || m.pool.Transparent && m.pool.Passive.Checked {
+		return // a firewall may refuse one client, whose address need not even be its own
+	}
+	m.pool.outlier.Answered(m.key, false)
+}
 
 // ended logs a connection that is over. It runs on a loop.
 func (d *Daemon) ended(s *l4.Session) { d.access.Record(s) }

@@ -34,12 +34,24 @@ func (l *Lease) Report(ok bool, latency time.Duration) {
 	if l.backend == nil || l.reported {
 		return
 	}
-	l.reported = true
 	if ok {
 		l.backend.succeeded(latency)
 	} else {
 		l.backend.failed()
 	}
+	l.conclude(ok, latency)
+}
+
+// Doubt is Report of a failure that the client may have brought about.
+func (l *Lease) Doubt() {
+	if l.backend != nil && !l.reported {
+		l.backend.doubted()
+		l.conclude(false, 0)
+	}
+}
+
+func (l *Lease) conclude(ok bool, latency time.Duration) {
+	l.reported = true
 	if l.strategy != noStrategy {
 		l.backend.owner.compared[l.strategy-1].report(ok, latency)
 	}

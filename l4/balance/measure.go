@@ -48,6 +48,8 @@ const (
 	meritRise = 1.0 / 8
 	meritFall = 1.0 / 2
 	meritMin  = 1.0 / 64
+	// meritDoubt is how far failures that clients may have brought about lower it.
+	meritDoubt = 1.0 / 2
 )
 
 // succeeded learns from a flow whose first byte came after latency.
@@ -98,6 +100,23 @@ func (b *Backend) failed() {
 	c, now := b.counters, b.owner.clock.read()
 	c.failing.renew(func(w uint64) uint64 { return packed(faded(w, now)+1, now) })
 	c.merit.renew(func(w uint64) uint64 { return packed(max(meritOf(w)*meritFall, meritMin), now) })
+}
+
+// doubted learns from a flow that failed as its client may have brought about. For a
+// while the backend counts as loaded as the others are on average, so that one which
+// resets everybody does not look idle. More would let strangers, whose nonsense a
+// healthy backend throws away, send its clients elsewhere (case O-46).
+func (b *Backend) doubted() {
+	c, now := b.counters, b.owner.clock.read()
+	own := b.Active() - 1 // without this flow
+	others := (b.owner.Active() - own - 1) / int64(max(b.owner.Eligible()-1, 1))
+	if lack := float32(others - own); lack > 0 {
+		c.failing.renew(func(w uint64) uint64 { return packed(max(faded(w, now), lack), now) })
+	}
+	c.merit.renew(func(w uint64) uint64 {
+		m := meritOf(w)
+		return packed(min(m, max(m*meritFall, meritDoubt)), now)
+	})
 }
 
 // faded is what a penalty is worth by now.

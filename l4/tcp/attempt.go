@@ -137,12 +137,17 @@ func reasonOf(errno sock.Errno) l4.ConnectReason {
 // another one is to be tried. If not, the connection has ended.
 func (c *conn) attemptFailed() (again bool) {
 	w, b := c.worker, c.lease.Backend()
-	if !c.failure.Local() {
+	e := c.connectEvidence()
+	switch {
+	case c.failure.Local():
+	case e == l4.Doubtful:
+		c.blame(b, e)
+	default:
 		c.lease.Report(false, 0)
 	}
 	c.abandon()
 	b.Stats.ConnectFailures[c.failure].Add(1)
-	if w.server.hooks.Connected != nil {
+	if w.server.hooks.Connected != nil && (e == l4.Failed || c.failure.Local()) {
 		w.server.hooks.Connected(b, c.failure)
 	}
 	spec := &c.route.Spec

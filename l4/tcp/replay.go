@@ -60,8 +60,7 @@ func (c *conn) replayElsewhere(errno sock.Errno) bool {
 		return false
 	}
 	if errno != 0 || c.client.moved > 0 { // to close on somebody who says nothing is no failure
-		c.lease.Report(false, 0)
-		c.tell(b, false)
+		c.blame(b, c.evidence())
 	}
 	c.flushCounts() // to the one that was sent them
 	f := c.needFront()

@@ -13,6 +13,7 @@ package tcp
 import (
 	"cmp"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,15 +30,17 @@ import (
 // on a loop: they must return at once and may be called from several at a time.
 // Any may be nil.
 type Hooks struct {
-	// Connected reports how one connect attempt ended.
+	// Connected reports how one connect attempt ended, unless the client may have
+	// brought its failure about; Fared reports that.
 	Connected func(*balance.Backend, l4.ConnectReason)
-	// Answered reports, at most once for each established connection, what it says
-	// about the backend: true at its first byte, or when it took all the client
-	// sent in a protocol without answers; false when it reset the connection before
-	// its first byte or let it time out. Together with the failures that Connected
-	// reports these are all the passive signals there are: that a connect succeeds
-	// says little, a kernel accepts for a program that hangs.
-	Answered func(b *balance.Backend, ok bool)
+	// Fared reports, at most once for each established connection, what it says about
+	// the backend, and of which client it is: Answered at the backend's first byte, or
+	// when it took all the client sent in a protocol without answers; else how it
+	// failed before its first byte, by a reset or by letting the connection time out.
+	// Together with the failures that Connected reports these are all the passive
+	// signals there are: that a connect succeeds says little, a kernel accepts for a
+	// program that hangs.
+	Fared func(b *balance.Backend, e l4.Evidence, client netip.Addr)
 	// Ended reports an accepted connection that is over, refused ones included.
 	// The Session is the loop's: copy what is kept.
 	Ended func(*l4.Session)

@@ -43,7 +43,7 @@ type proxy struct {
 	mu       sync.Mutex
 	sessions []l4.Session
 	attempts []l4.ConnectReason
-	answers  []bool
+	evidence []l4.Evidence
 }
 
 // start runs a proxy before the given backends; adjust may change its route.
@@ -68,10 +68,13 @@ func startOn(t *testing.T, n int, backends []balance.BackendSpec, adjust ...func
 			defer p.mu.Unlock()
 			p.attempts = append(p.attempts, r)
 		},
-		Answered: func(_ *balance.Backend, ok bool) {
+		Fared: func(_ *balance.Backend, e l4.Evidence, client netip.Addr) {
+			if !client.IsValid() {
+				t.Errorf("the client of some evidence is %s", client)
+			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.answers = append(p.answers, ok)
+			p.evidence = append(p.evidence, e)
 		},
 		Ended: func(s *l4.Session) {
 			p.mu.Lock()

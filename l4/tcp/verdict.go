@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"time"
+
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/sock"
@@ -10,7 +12,7 @@ import (
 // connect began.
 func (c *conn) answered() {
 	c.lease.Report(true, c.connecting+c.firstByte)
-	c.tell(c.lease.Backend(), true)
+	c.tell(c.lease.Backend(), l4.Answered)
 }
 
 // judge tells what an established connection that ends without a byte from the
@@ -21,12 +23,11 @@ func (c *conn) judge(o l4.Outcome) {
 	}
 	switch b := c.lease.Backend(); {
 	case c.isFault(o):
-		c.lease.Report(false, 0)
-		c.tell(b, false)
+		c.blame(b, c.evidence())
 	case o == l4.OK && c.client.moved > 0 && c.client.ended:
 		// It took all the client had to say, and the protocol has no answers.
 		c.lease.Report(true, c.connecting)
-		c.tell(b, true)
+		c.tell(b, l4.Answered)
 	}
 }
 
@@ -46,8 +47,54 @@ func (c *conn) isFault(o l4.Outcome) bool {
 	return false
 }
 
-func (c *conn) tell(b *balance.Backend, ok bool) {
-	if f := c.worker.server.hooks.Answered; f != nil {
-		f(b, ok)
+// promptly bounds the time in which a backend that resets a silent client cannot have
+// lost patience with it.
+const promptly = time.Second
+
+// evidence is what the failure of an established connection, before the backend's
+// first byte, says about it. A server that throws nonsense away, hangs up on a client
+// that says nothing or refuses one for its address is well.
+func (c *conn) evidence() l4.Evidence {
+	opened := c.attempt + c.connecting
+	if c.client.moved > 0 || c.client.ended || c.introduced() || c.worker.loop.Now()-opened > promptly {
+		return l4.Doubtful
+	}
+	return l4.Failed
+}
+
+// connectEvidence is what a failed attempt, for c.failure, says about the backend.
+func (c *conn) connectEvidence() l4.Evidence {
+	asked := c.asks() && c.up.TLS == nil // for TLS, because the client wants it
+	late := c.failure == l4.ConnectTLS || c.phase == asking || c.phase == verifying
+	if c.appears() || late && (asked || c.introduced()) {
+		return l4.Doubtful
+	}
+	return l4.Failed
+}
+
+// introduced reports whether the backend knows who the client is.
+func (c *conn) introduced() bool { return c.up.Proxy.Version != 0 || c.appears() }
+
+// appears reports whether the client's address is that of the connection to the
+// backend: who refuses that may refuse one client.
+func (c *conn) appears() bool {
+	addr := c.lease.Backend().Addr()
+	_, transparent := c.up.source(c.flow, addr.AddrPort)
+	return transparent && addr.Unix == ""
+}
+
+// blame reports a failure of the leased backend, to the pool and to the hooks.
+func (c *conn) blame(b *balance.Backend, e l4.Evidence) {
+	if e == l4.Doubtful {
+		c.lease.Doubt()
+	} else {
+		c.lease.Report(false, 0)
+	}
+	c.tell(b, e)
+}
+
+func (c *conn) tell(b *balance.Backend, e l4.Evidence) {
+	if f := c.worker.server.hooks.Fared; f != nil {
+		f(b, e, c.flow.Client.Addr())
 	}
 }

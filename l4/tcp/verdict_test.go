@@ -21,7 +21,7 @@ func compared(r *tcp.Route) {
 	r.To.Pool.Update(spec)
 }
 
-func (p *proxy) verdicts(reported, failed uint64, answers ...bool) {
+func (p *proxy) verdicts(reported, failed uint64, evidence ...l4.Evidence) {
 	p.t.Helper()
 	s := p.pool.Snapshot().Strategies[0]
 	if s.Successes != reported || s.Failures != failed {
@@ -29,8 +29,8 @@ func (p *proxy) verdicts(reported, failed uint64, answers ...bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !slices.Equal(p.answers, answers) {
-		p.t.Errorf("answers %v, want %v", p.answers, answers)
+	if !slices.Equal(p.evidence, evidence) {
+		p.t.Errorf("evidence %v, want %v", p.evidence, evidence)
 	}
 }
 
@@ -40,18 +40,18 @@ func TestVerdicts(t *testing.T) {
 		p := start(t, one(echo(t)), compared)
 		c := p.dial()
 		exchange(t, c)
-		p.verdicts(1, 0, true)
+		p.verdicts(1, 0, l4.Answered)
 		exchange(t, c)
 		c.Close()
 		if s := p.outcome(l4.OK); s.Strategy != "a" {
 			t.Errorf("strategy %q", s.Strategy)
 		}
-		p.verdicts(1, 0, true)
+		p.verdicts(1, 0, l4.Answered)
 	})
 	t.Run("refused", func(t *testing.T) {
 		p := start(t, []balance.BackendSpec{dead(t), echo(t)}, compared)
 		exchange(t, p.dial())
-		p.verdicts(1, 1, true)
+		p.verdicts(1, 1, l4.Answered)
 	})
 	t.Run("reset before the first byte", func(t *testing.T) {
 		p := start(t, one(serve(t, func(c *net.TCPConn) {
@@ -64,7 +64,25 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("read: %v", err)
 		}
 		p.outcome(l4.BackendReset)
-		p.verdicts(0, 1, false)
+		p.verdicts(0, 1, l4.Doubtful)
+	})
+	t.Run("reset before anybody said anything", func(t *testing.T) {
+		p := start(t, one(serve(t, reset)), compared)
+		p.dial().Read(make([]byte, 1))
+		p.outcome(l4.BackendReset)
+		p.verdicts(0, 1, l4.Failed)
+	})
+	t.Run("reset of a client that is silent for long", func(t *testing.T) {
+		p := start(t, one(serve(t, func(c *net.TCPConn) { time.Sleep(1200 * time.Millisecond); reset(c) })), compared)
+		p.dial().Read(make([]byte, 1))
+		p.outcome(l4.BackendReset)
+		p.verdicts(0, 1, l4.Doubtful)
+	})
+	t.Run("reset of a client whom the backend knows", func(t *testing.T) {
+		p := start(t, one(serve(t, reset)), compared, func(r *tcp.Route) { r.To.Proxy.Version = 2 })
+		p.dial().Read(make([]byte, 1))
+		p.outcome(l4.BackendReset)
+		p.verdicts(0, 1, l4.Doubtful)
 	})
 	t.Run("reset afterwards", func(t *testing.T) {
 		p := start(t, one(serve(t, func(c *net.TCPConn) {
@@ -77,7 +95,7 @@ func TestVerdicts(t *testing.T) {
 		c.Write([]byte("ping"))
 		c.Read(make([]byte, 1))
 		p.outcome(l4.BackendReset)
-		p.verdicts(1, 0, true)
+		p.verdicts(1, 0, l4.Answered)
 	})
 	t.Run("no answer to a client that has said everything", func(t *testing.T) {
 		p := start(t, one(serve(t, func(c *net.TCPConn) {
@@ -90,7 +108,7 @@ func TestVerdicts(t *testing.T) {
 		c.CloseWrite()
 		c.Read(make([]byte, 1))
 		p.outcome(l4.HalfCloseTimeout)
-		p.verdicts(0, 1, false)
+		p.verdicts(0, 1, l4.Doubtful)
 	})
 	t.Run("idle without an answer is no failure", func(t *testing.T) {
 		p := start(t, one(serve(t, silent)), compared, func(r *tcp.Route) { r.Spec.Idle = 100 * time.Millisecond })
@@ -106,7 +124,7 @@ func TestVerdicts(t *testing.T) {
 		c.Write([]byte("a log line"))
 		c.Close()
 		p.outcome(l4.OK)
-		p.verdicts(1, 0, true)
+		p.verdicts(1, 0, l4.Answered)
 	})
 	t.Run("a client that only looks", func(t *testing.T) {
 		p := start(t, one(serve(t, silent)), compared)
