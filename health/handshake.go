@@ -8,10 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/poise-lb/poise/l4/disk"
 )
 
 // shaker makes TLS of the connections of one target's probes.
@@ -113,22 +114,32 @@ type roots struct {
 	bytes int64
 }
 
+// CheckFiles returns an error that begins with a key below check if a file that the
+// check needs cannot be used as it is.
+func (s *Spec) CheckFiles() error {
+	if s.TLS.CA == "" || s.TLS.NoVerify {
+		return nil
+	}
+	if _, err := (&roots{file: s.TLS.CA}).pool(); err != nil {
+		return fmt.Errorf("tls.ca: %w", err)
+	}
+	return nil
+}
+
 // maxRoots is more than any bundle of certificates has.
 const maxRoots = 8 << 20
 
 func (r *roots) pool() (*x509.CertPool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	info, err := os.Stat(r.file)
+	info, err := disk.Stat(r.file)
 	switch {
 	case err != nil:
 		return nil, err
-	case !info.Mode().IsRegular() || info.Size() > maxRoots:
-		return nil, fmt.Errorf("%s is no file of certificates", r.file)
 	case r.read != nil && info.ModTime().Equal(r.at) && info.Size() == r.bytes:
 		return r.read, nil
 	}
-	pem, err := os.ReadFile(r.file)
+	pem, info, err := disk.Read(r.file, maxRoots)
 	if err != nil {
 		return nil, err
 	}

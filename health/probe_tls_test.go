@@ -148,7 +148,7 @@ func TestTLSProbeReadsTheAuthorities(t *testing.T) {
 	if err := os.Mkdir(file, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	local("is no file of certificates")
+	local("must be a regular file")
 }
 
 // The expiry is in the status of a target, and the earliest of a chain counts.

@@ -8,26 +8,27 @@ var House = Rules{
 		"l4":         nil,
 		"l4/balance": {"l4"},
 		"l4/wire":    nil,
+		"l4/disk":    nil,
 		"l4/sock":    nil,
 		"l4/loop":    {"l4/sock"},
 		"l4/notice":  nil,
-		"l4/admit":   {"l4"},
-		"l4/cert":    {"l4"},
+		"l4/admit":   {"l4", "l4/disk"},
+		"l4/cert":    {"l4", "l4/disk"},
 		"l4/tlsio":   {"l4/sock", "l4/loop"}, // the loop for its tests
 		"l4/tcp":     {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/wire", "l4/tlsio", "l4/notice", "l4/sock", "l4/loop"},
 		"l4/udp":     {"l4", "l4/balance", "l4/admit", "l4/wire", "l4/notice", "l4/sock", "l4/loop"},
 
-		"health": {"l4/wire", "internal/plural"},
+		"health": {"l4/disk", "l4/wire", "internal/plural"},
 		"bpf":    nil,
 		"l7":     {"l4", "l4/balance", "l4/wire"},
 
 		// Config fills in the specs of what it configures, and runs none of it.
-		"internal/config": {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/wire", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
+		"internal/config": {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/disk", "l4/wire", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
 
 		// These declare the small interfaces they call.
 		"internal/admin":   {"internal/plural"},
 		"internal/plural":  nil,
-		"internal/resolve": nil,
+		"internal/resolve": {"l4/disk"},
 		"internal/hostnet": nil,
 		"internal/loadgen": nil,
 		"internal/spool":   nil,
@@ -54,7 +55,7 @@ var House = Rules{
 		{"l4/tcp", "l4/udp"},
 		{"l4/balance", "l4/admit", "l4/cert", "l4/tlsio"},
 		{"l4/loop"},
-		{"l4/wire", "l4/notice", "l4/sock", "l4"},
+		{"l4/wire", "l4/notice", "l4/disk", "l4/sock", "l4"},
 	},
 
 	Fenced: []Fence{

@@ -3,19 +3,21 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/poise-lb/poise/l4/disk"
 )
 
 // input is one file and its content.
 type input struct {
 	*source
-	data []byte
+	data  []byte
+	large bool // beyond maxFile, and therefore without data
 }
 
 // Load reads the file and every *.yaml of the folder conf.d beside it, in the
@@ -41,11 +43,12 @@ func Load(path string) (*File, error) {
 	}
 	var inputs []input
 	for _, src := range sources {
-		data, err := read(src.name)
-		if err != nil {
+		data, _, err := disk.Read(src.name, maxFile)
+		large := errors.Is(err, disk.ErrLarge)
+		if err != nil && !large {
 			return nil, unreadable(src.name, err)
 		}
-		inputs = append(inputs, input{src, data})
+		inputs = append(inputs, input{src, data, large})
 	}
 	return load(r, inputs)
 }
@@ -53,26 +56,12 @@ func Load(path string) (*File, error) {
 // Parse reads a whole configuration from memory; the name stands for the file in
 // messages. The error is Problems.
 func Parse(name string, data []byte) (*File, error) {
-	return load(&report{}, []input{{&source{name: name}, data}})
-}
-
-// read returns at most one byte more than a file may have.
-func read(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxFile+1))
+	return load(&report{}, []input{{&source{name: name}, data, len(data) > maxFile}})
 }
 
 // unreadable names the file once: the errors of os repeat it.
 func unreadable(path string, err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		err = pe.Err
-	}
-	return fmt.Errorf("cannot read %s: %w", path, err)
+	return fmt.Errorf("cannot read %s: %w", path, disk.Bare(err))
 }
 
 // load merges the files and reads what they hold together.
@@ -80,6 +69,11 @@ func load(r *report, inputs []input) (*File, error) {
 	var files []*node
 	broken := false
 	for i, in := range inputs {
+		if in.large {
+			r.add(position{in.source, 1, 1}, "", "the file is larger than %d MiB; is it the right one?", maxFile>>20)
+			broken = true
+			continue
+		}
 		n, ok := build(r, in.source, in.data, os.LookupEnv)
 		switch {
 		case !ok:

@@ -85,10 +85,6 @@ func (b *builder) syntax(err error, data []byte) {
 
 // text refuses what is not plain text, and tabs where YAML counts blanks.
 func (b *builder) text(data []byte) bool {
-	if len(data) > maxFile {
-		b.add(position{b.src, 1, 1}, "", "the file is larger than %d MiB; is it the right one?", maxFile>>20)
-		return false
-	}
 	for _, mark := range []string{"\xef\xbb\xbf", "\xff\xfe", "\xfe\xff"} {
 		if bytes.HasPrefix(data, []byte(mark)) {
 			b.add(position{b.src, 1, 1}, "", "the file starts with a byte order mark; save it as UTF-8 without one")

@@ -55,7 +55,7 @@ func (d *Daemon) prepare(file *config.File) (_ *change, err error) {
 			d.abort(c)
 		}
 	}()
-	if err := errors.Join(c.next.planServices(old), c.next.planUpstreams(), c.next.mayConnect()); err != nil {
+	if err := errors.Join(c.next.planServices(old), c.next.planUpstreams(), c.next.planFiles(), c.next.mayConnect()); err != nil {
 		return nil, err
 	}
 	if err := d.prepareAccess(c, file.Log); err != nil {

@@ -6,11 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/poise-lb/poise/l4/disk"
 )
 
 // stateFile is the content of the file that keeps what the operator has said.
@@ -62,12 +63,7 @@ func (o *operator) load(path string) {
 var errState = errors.New("not a state file of this version")
 
 func readState(path string) ([]held, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxStateFile+1))
+	data, _, err := disk.Read(path, maxStateFile)
 	if err != nil {
 		return nil, err
 	}

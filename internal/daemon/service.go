@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"runtime"
 
+	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/resolve"
 	"github.com/poise-lb/poise/l4/admit"
 	"github.com/poise-lb/poise/l4/cert"
+	"github.com/poise-lb/poise/l4/disk"
 	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/tcp"
 	"github.com/poise-lb/poise/l4/udp"
@@ -40,7 +43,7 @@ func Check(file *config.File) (warnings []string, err error) {
 	for _, spec := range file.Pools {
 		g.pools = append(g.pools, &pool{Pool: spec})
 	}
-	if err := errors.Join(g.planServices(&generation{}), g.planUpstreams()); err != nil {
+	if err := errors.Join(g.planServices(&generation{}), g.planUpstreams(), g.planFiles()); err != nil {
 		return nil, err
 	}
 	for _, s := range g.services {
@@ -111,6 +114,36 @@ func (g *generation) planUpstreams() error {
 		var err error
 		if p.tls, err = cert.LoadClient(*p.TLS); err != nil {
 			errs = append(errs, belowAll("pools."+p.Balance.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// planFiles looks at the files that are not read before the configuration runs, or
+// that there need not be yet: what is in their place must not be something else.
+func (g *generation) planFiles() error {
+	var errs []error
+	look := func(path, key string, limit int64) {
+		if path == "" {
+			return
+		}
+		if _, _, err := disk.Read(path, limit); errors.Is(err, disk.ErrIrregular) || errors.Is(err, disk.ErrLarge) {
+			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+		}
+	}
+	look(g.file.Admin.State, "admin.state", maxStateFile)
+	for _, p := range g.pools {
+		key := "pools." + p.Balance.Name
+		look(p.Discovery.File, key+".backends_file", resolve.MaxFile)
+		if p.Check.Type != health.AllOf {
+			if err := p.Check.CheckFiles(); err != nil {
+				errs = append(errs, fmt.Errorf("%s.check.%w", key, err))
+			}
+		}
+		for i, c := range p.Check.All {
+			if err := c.CheckFiles(); err != nil {
+				errs = append(errs, fmt.Errorf("%s.checks[%d].%w", key, i, err))
+			}
 		}
 	}
 	return errors.Join(errs...)

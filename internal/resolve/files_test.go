@@ -113,20 +113,20 @@ func TestFiles(t *testing.T) {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		w.expect("removed", "three and four|stat /list: no such file or directory")
+		w.expect("removed", "three and four|open /list: no such file or directory")
 		put(t, path, "five")
 		w.expect("back", "five|")
 
-		put(t, path+".new", strings.Repeat("x", maxFile+1))
+		put(t, path+".new", strings.Repeat("x", MaxFile+1))
 		swap(t, path+".new", path)
-		w.expect("too large", "five|/list is larger than 4 MiB")
+		w.expect("too large", "five|read /list: is larger than 4 MiB")
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Mkdir(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		w.expect("a folder", "five|/list is not a regular file")
+		w.expect("a folder", "five|read /list: is a directory, and must be a regular file")
 
 		// What Set changes.
 		put(t, path+".other", "six")
@@ -138,7 +138,7 @@ func TestFiles(t *testing.T) {
 		}
 		w.look()
 		w.set("/nonexistent", "")
-		w.expect("a path to nowhere", "<six|stat /nonexistent: no such file or directory")
+		w.expect("a path to nowhere", "<six|open /nonexistent: no such file or directory")
 		w.Set(nil)
 		if _, ok := w.Status("k"); ok {
 			t.Error("a removed file has a status")
@@ -155,7 +155,7 @@ func TestFileMissing(t *testing.T) {
 		if st, _ := w.Status("k"); st.Good || st.Detail == "" {
 			t.Errorf("got %+v", st)
 		}
-		w.expect("missing", "|stat /list: no such file or directory")
+		w.expect("missing", "|open /list: no such file or directory")
 		put(t, path, "one")
 		w.expect("there", "one|")
 	})
@@ -198,7 +198,7 @@ func TestFileLinks(t *testing.T) {
 		link("v2/list", "list")
 		w.expect("link at the end", "v2|")
 		link("nowhere", "list")
-		w.expect("dangling", "v2|stat /list: no such file or directory")
+		w.expect("dangling", "v2|open /list: no such file or directory")
 		link("v2/list", "list")
 		w.expect("as before", "v2|")
 	})

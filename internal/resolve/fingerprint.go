@@ -1,11 +1,10 @@
 package resolve
 
 import (
-	"fmt"
-	"io"
-	"os"
 	"syscall"
 	"time"
+
+	"github.com/poise-lb/poise/l4/disk"
 )
 
 // fingerprint tells one state of a file from another without reading it. It is
@@ -17,14 +16,11 @@ type fingerprint struct {
 }
 
 func stat(path string) (fingerprint, error) {
-	info, err := os.Stat(path)
+	info, err := disk.Stat(path)
 	if err != nil {
 		return fingerprint{}, err
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() {
-		return fingerprint{}, fmt.Errorf("%s is not a regular file", path)
-	}
+	st := info.Sys().(*syscall.Stat_t)
 	return fingerprint{
 		uint64(st.Dev), st.Ino, st.Size, //nolint:unconvert // of another type on some architectures
 		time.Unix(st.Mtim.Unix()).UnixNano(), time.Unix(st.Ctim.Unix()).UnixNano(),
@@ -45,18 +41,10 @@ func (f fingerprint) settled(now time.Time) fingerprint {
 	return f
 }
 
-// maxFile bounds what is read, some 100 000 backends.
-const maxFile = 4 << 20
+// MaxFile bounds what is read, some 100 000 backends.
+const MaxFile = 4 << 20
 
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("%s is larger than %d MiB", path, maxFile>>20)
-	}
+	data, _, err := disk.Read(path, MaxFile)
 	return data, err
 }

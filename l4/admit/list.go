@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 
 	"github.com/gaissmai/bart"
+
+	"github.com/poise-lb/poise/l4/disk"
 )
+
+// maxList bounds a file of prefixes, some three million of them.
+const maxList = 64 << 20
 
 // lists are the prefixes of a policy. Set once.
 type lists struct {
@@ -53,7 +57,7 @@ func fill(t *bart.Lite, prefixes []netip.Prefix, files []string, key string) err
 	var errs []error
 	for i, name := range files {
 		at := fmt.Sprintf("%s[%d]: ", key, i)
-		data, err := os.ReadFile(name)
+		data, _, err := disk.Read(name, maxList)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s%w", at, err)) // names the file
 			continue

@@ -3,7 +3,6 @@ package cert
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -11,6 +10,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/poise-lb/poise/l4/disk"
 )
 
 // maxFile bounds what is read of one file. The bundle of all public authorities
@@ -70,38 +71,11 @@ type content struct {
 }
 
 func read(path string) content {
-	c := content{path: path}
-	// Without O_NONBLOCK a FIFO in the place of a file would hold up everything.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	data, info, err := disk.Read(path, maxFile)
 	if err != nil {
-		c.err = bare(err)
-		return c
+		return content{path: path, err: disk.Bare(err)}
 	}
-	defer f.Close()
-	fi, err := f.Stat()
-	switch {
-	case err != nil:
-		c.err = bare(err)
-	case !fi.Mode().IsRegular():
-		c.err = errors.New("is not a regular file")
-	default:
-		c.mode = fi.Mode()
-		c.data, err = io.ReadAll(io.LimitReader(f, maxFile+1))
-		if err != nil {
-			c.err = bare(err)
-		} else if len(c.data) > maxFile {
-			c.err = errors.New("is larger than 1 MiB")
-		}
-	}
-	return c
-}
-
-// bare takes the path out of an error: it stands before it.
-func bare(err error) error {
-	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
+	return content{path: path, data: data, mode: info.Mode()}
 }
 
 // failed says that the file, which is the kind of thing given, could not be read.
