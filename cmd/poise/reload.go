@@ -25,6 +25,9 @@ printed, the exit status is 1, and the old configuration goes on serving.`,
 				return err
 			}
 			res, err := admin.NewClient(socket).Reload(cmd.Context())
+			for _, w := range res.Warnings {
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
+			}
 			switch {
 			case err != nil:
 				return err

@@ -159,6 +159,13 @@ func TestTLSBrokenRenewal(t *testing.T) {
 	replaceFile(t, live.cert, second.cert)
 	eventually(t, "a warning", func() bool { return strings.Contains(p.Stderr(), "level=WARN") })
 	serves(first)
+	eventually(t, "it in the metric", func() bool { return p.Metrics(t)["poise_certificate_files_broken"] == 1 })
+	if w := p.Status(t).Warnings; len(w) != 1 || !strings.Contains(w[0], "service web: tls.certificates[0]") || !strings.Contains(w[0], "does not belong") {
+		t.Errorf("the status warns of %q", w)
+	}
+	if stdout, _, _ := cli(t, "status", "--socket", p.socket()); !strings.Contains(stdout, "\nwarning: service web: ") {
+		t.Errorf("no warning in\n%s", stdout)
+	}
 
 	p.Signal(syscall.SIGHUP)
 	eventually(t, "the reload to be refused", func() bool { return p.Metrics(t)["poise_config_last_reload_success"] == 0 })
@@ -200,6 +207,18 @@ func TestTLSBrokenRenewal(t *testing.T) {
 	serves(second)
 	if m := p.Metrics(t); m["poise_config_last_reload_success"] != 1 {
 		t.Error("the metric says that the reload has failed")
+	}
+	eventually(t, "all to be well", func() bool {
+		return p.Metrics(t)["poise_certificate_files_broken"] == 0 && len(p.Status(t).Warnings) == 0
+	})
+
+	// The answer to a reload has what the log gets.
+	if err := os.Chmod(live.key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, code := cli(t, "reload", "--socket", p.socket())
+	if code != 0 || !strings.HasPrefix(stderr, "warning: services.web.tls.certificates[0].key: ") || !strings.Contains(stderr, "can be read by every user") {
+		t.Errorf("reload: exit code %d, %q", code, stderr)
 	}
 }
 

@@ -14,6 +14,9 @@ func controlHandler(d Daemon) http.Handler {
 		if res.Changes == nil {
 			res.Changes = []string{}
 		}
+		if res.Warnings == nil {
+			res.Warnings = []string{}
+		}
 		status := http.StatusOK
 		if !res.OK {
 			status = http.StatusUnprocessableEntity

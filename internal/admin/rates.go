@@ -49,6 +49,7 @@ func normalise(st *Status) {
 			*s = []string{}
 		}
 	}
+	list(&st.Warnings)
 	if st.Services == nil {
 		st.Services = []Service{}
 	}

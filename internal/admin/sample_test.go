@@ -11,6 +11,7 @@ func sample() Status {
 	return Status{
 		Version: "v0.1.0", PID: 4242, Started: now.Add(-76*time.Hour - 12*time.Minute), Now: now, State: "running",
 		Config: "/etc/poise/poise.yaml", LastReload: ReloadInfo{At: now.Add(-26 * time.Hour), OK: true},
+		Warnings:    []string{"service postgres: tls.certificates[0].cert: key /etc/poise/tls/a.key does not belong to certificate /etc/poise/tls/example.pem; what was loaded before stays in use"},
 		Connections: 1337, RatesOver: 3.004,
 		Services: []Service{
 			{

@@ -31,6 +31,7 @@ type Status struct {
 	Config      string     `json:"config"`
 	LastReload  ReloadInfo `json:"last_reload"`
 	Problems    []string   `json:"problems,omitempty"` // what is wrong with the process itself
+	Warnings    []string   `json:"warnings"`           // what the operator should know of, one line each
 	Connections int64      `json:"connections"`
 	Services    []Service  `json:"services"`
 	Pools       []Pool     `json:"pools"`
@@ -189,4 +190,6 @@ type ReloadResult struct {
 	OK      bool     `json:"ok"`
 	Error   string   `json:"error,omitempty"`
 	Changes []string `json:"changes"` // one line per object that changed; empty = nothing did
+	// Warnings are what the operator should know of, whether it was refused or not.
+	Warnings []string `json:"warnings"`
 }

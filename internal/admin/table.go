@@ -81,6 +81,9 @@ func (st style) table(s *Status) []byte {
 	for _, text := range s.Problems {
 		out.WriteString(st.paint(red, plain(text)) + "\n")
 	}
+	for _, w := range s.Warnings {
+		out.WriteString(st.paint(yellow, "warning: "+plain(w)) + "\n")
+	}
 	out.WriteByte('\n')
 	st.services(s).write(&out, st)
 	if list := s.certificates(); len(list) > 0 {

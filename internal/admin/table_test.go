@@ -71,6 +71,9 @@ func TestTableFits(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(string(style{width: 100}.table(&s))) {
+		if strings.HasPrefix(line, "warning: ") {
+			continue // is not cut: its end says what is done meanwhile
+		}
 		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
 			t.Errorf("%d: %s", n, line)
 		}

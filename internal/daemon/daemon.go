@@ -75,6 +75,7 @@ type Daemon struct {
 	journal    journal
 	phase      atomic.Int32 // of phases
 	generation atomic.Pointer[generation]
+	certState  atomic.Pointer[cert.State] // nil until the files were looked at
 
 	// verdicts lets a commit and the verdicts of checks take turns, so that no
 	// backend misses the one that is spoken while it is being made. It guards the
@@ -198,7 +199,7 @@ func start(o Options) (*Daemon, error) {
 	d.background.Go(d.reloader)
 	d.background.Go(func() { d.discover(living) })
 	d.background.Go(func() { d.watch(living) })
-	d.background.Go(func() { cert.Watch(living, d.certificates, d.log) })
+	d.background.Go(func() { cert.Watch(living, d.certificates, d.log, func(s cert.State) { d.certState.Store(&s) }) })
 	d.background.Go(func() { d.operator.saver(living) })
 	d.background.Go(func() { d.feedWatchdog(living) })
 	d.log.Info("started", "version", o.Version, "pid", os.Getpid(), "config", o.Path,

@@ -108,17 +108,22 @@ func (d *Daemon) reload() admin.ReloadResult {
 	defer func() { d.notify.ready(d.generation.Load().file) }()
 
 	// Also if the reload is refused: logrotate has moved the file away.
+	var warnings []string
 	if err := d.access.Reopen(diskPatience); err != nil {
 		d.log.Error("access log is not opened anew", "error", err)
+		warnings = append(warnings, "the access log is not opened anew: "+err.Error())
 	}
 	changes, err := d.reread()
 	d.noteReload(err)
 	if err != nil {
 		d.log.Error("reload refused, the configuration stays as it was", "error", err)
-		return refusal(err)
+		refused := refusal(err)
+		refused.Warnings = warnings
+		return refused
 	}
 	d.log.Info("reloaded", "changes", cmp.Or(strings.Join(changes, "; "), "none"))
-	return admin.ReloadResult{OK: true, Changes: changes}
+	warnings = append(warnings, d.generation.Load().warnings()...) // the watch of certificates logs these
+	return admin.ReloadResult{OK: true, Changes: changes, Warnings: warnings}
 }
 
 func (d *Daemon) reread() ([]string, error) {

@@ -46,17 +46,22 @@ func Check(file *config.File) (warnings []string, err error) {
 	if err := errors.Join(g.planServices(&generation{}), g.planUpstreams(), g.planFiles()); err != nil {
 		return nil, err
 	}
+	return append(g.warnings(), unresolved(file)...), nil
+}
+
+// warnings are of the files that the generation uses.
+func (g *generation) warnings() (all []string) {
 	for _, s := range g.services {
 		if s.certs != nil {
-			warnings = append(warnings, below("services."+s.Name, s.certs.Warnings())...)
+			all = append(all, below("services."+s.Name, s.certs.Warnings())...)
 		}
 	}
 	for _, p := range g.pools {
 		if p.tls != nil {
-			warnings = append(warnings, below("pools."+p.Balance.Name, p.tls.Warnings())...)
+			all = append(all, below("pools."+p.Balance.Name, p.tls.Warnings())...)
 		}
 	}
-	return append(warnings, unresolved(file)...), nil
+	return all
 }
 
 // below completes texts that begin with keys of the object at a path.

@@ -70,6 +70,13 @@ func (s source) Certificates() (list []metrics.Certificate) {
 
 func (s source) LogDropped() uint64 { return s.d.logging.lines.Lost() }
 
+func (s source) BrokenCertificates() int {
+	if c := s.d.certState.Load(); c != nil {
+		return c.Broken
+	}
+	return 0
+}
+
 func (s source) AccessLogDropped() uint64 { return s.d.access.Dropped() }
 
 // pools returns the configured pools and those that leave, by name.

@@ -31,6 +31,9 @@ func (d *Daemon) Status() admin.Status {
 	if d.phase.Load() == stopping {
 		s.State = "stopping"
 	}
+	if c := d.certState.Load(); c != nil {
+		s.Warnings = c.Warnings
+	}
 	d.mu.Lock()
 	s.LastReload = d.lastReload
 	d.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 // collectCertificates emits one series a file. A service may have a file twice,
 // once for each of two names say: what counts is when it first matters.
 func (c *Collector) collectCertificates(ch chan<- prometheus.Metric) {
+	ch <- certificatesBroken.value(float64(c.src.BrokenCertificates()))
 	type key struct{ service, path string }
 	expires := map[key]time.Time{}
 	for _, cert := range c.src.Certificates() {

@@ -24,6 +24,7 @@ var (
 	tlsHandshakes       = counter("poise_tls_handshakes_total", "TLS handshakes with clients that succeeded, by whether they resumed a session. Those that failed are in poise_sessions_total.", "service", "resumed")
 	tlsHandshakesActive = gauge("poise_tls_handshakes_active", "TLS handshakes with clients that are under way.", "service")
 	certificateExpiry   = gauge("poise_certificate_expiry_timestamp_seconds", "When a certificate expires that the service shows its clients, in Unix time; the label is its file.", "service", "certificate")
+	certificatesBroken  = gauge("poise_certificate_files_broken", "Certificates, keys, lists of authorities and OCSP responses whose files cannot be used as they are now: what was loaded before is in use. One that two services share counts twice.")
 
 	poolEligible      = gauge("poise_pool_eligible_backends", "Backends that new connections are spread over now: those of the tier in use.", "pool")
 	poolPanic         = gauge("poise_pool_panic", "1 while so few backends are healthy that all are used, else 0.", "pool")

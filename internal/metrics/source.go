@@ -81,6 +81,8 @@ type Source interface {
 	Certificates() []Certificate
 	// LogDropped counts messages that were lost.
 	LogDropped() uint64
+	// BrokenCertificates counts files that cannot be used as they are now.
+	BrokenCertificates() int
 	// AccessLogDropped counts access log lines that were lost.
 	AccessLogDropped() uint64
 }

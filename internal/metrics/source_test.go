@@ -90,6 +90,7 @@ func (f *fake) AcceptErrors() map[string]uint64         { return f.acceptErrors 
 func (f *fake) LoopBusy() (busy, total []time.Duration) { return f.busy, f.total }
 func (f *fake) Certificates() []Certificate             { return f.certificates }
 func (f *fake) LogDropped() uint64                      { return 2 * f.dropped }
+func (f *fake) BrokenCertificates() int                 { return 0 }
 func (f *fake) AccessLogDropped() uint64                { return f.dropped }
 
 func backendSpec(name string, port uint16) balance.BackendSpec {

@@ -177,6 +177,20 @@ func (c *Client) Warnings() []string {
 	return all
 }
 
+// broken is part of Files.
+func (c *Client) broken() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	if c.ca != nil {
+		n += len(warningsOf(c.ca))
+	}
+	if c.pair != nil {
+		n += len(warningsOf(c.pair))
+	}
+	return n
+}
+
 func (c *Client) files() []string {
 	return slices.DeleteFunc([]string{c.spec.CA, c.spec.Cert, c.spec.Key}, func(path string) bool { return path == "" })
 }

@@ -34,7 +34,7 @@ func TestFolders(t *testing.T) {
 func TestWarningsAreRationed(t *testing.T) {
 	log := new(logged)
 	source := &wailing{}
-	w := &watcher{sources: func() []Source { return []Source{{"service web", source}} }, log: log.logger(), dirs: map[string]stamp{}, said: map[string]said{}}
+	w := &watcher{sources: func() []Source { return []Source{{"service web", source}} }, log: log.logger(), tell: func(State) {}, dirs: map[string]stamp{}, said: map[string]said{}}
 	now := time.Now()
 	step := func(after time.Duration, want int, warnings ...string) {
 		t.Helper()
@@ -63,7 +63,7 @@ func TestWarningsAreRationed(t *testing.T) {
 func TestWarningsNameTheirServices(t *testing.T) {
 	log, shared := new(logged), &wailing{now: []string{"a", "a"}}
 	sources := []Source{{"service web", shared}, {"pool db", shared}, {"service mqtt", &wailing{now: []string{"b"}}}}
-	w := &watcher{sources: func() []Source { return sources }, log: log.logger(), dirs: map[string]stamp{}, said: map[string]said{}}
+	w := &watcher{sources: func() []Source { return sources }, log: log.logger(), tell: func(State) {}, dirs: map[string]stamp{}, said: map[string]said{}}
 	w.pass(time.Now())
 	for reason, of := range map[string]string{"a": `"service web, pool db"`, "b": `"service mqtt"`} {
 		if lines := log.with("need attention"); len(lines) != 2 || len(log.with("of="+of+" reason="+reason)) != 1 {
@@ -76,4 +76,5 @@ type wailing struct{ now []string }
 
 func (w *wailing) Refresh() ([]string, error) { return nil, nil }
 func (w *wailing) Warnings() []string         { return w.now }
+func (w *wailing) broken() int                { return 0 }
 func (w *wailing) files() []string            { return nil }

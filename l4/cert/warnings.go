@@ -38,6 +38,26 @@ func (s *Store) Warnings() []string {
 	return append(all, s.live.Load().warnings...)
 }
 
+// broken is part of Files.
+func (s *Store) broken() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for i, p := range s.pairs {
+		n += len(warningsOf(p))
+		if o := s.staples[i]; o != nil {
+			n += len(warningsOf(o))
+		}
+	}
+	if s.ca != nil {
+		n += len(warningsOf(s.ca))
+	}
+	if s.tickets != nil {
+		n += len(warningsOf(s.tickets))
+	}
+	return n
+}
+
 func warningsOf[T any](p *part[T]) []string {
 	if p.problem == nil {
 		return nil

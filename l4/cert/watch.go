@@ -23,6 +23,7 @@ type Source struct {
 type Files interface {
 	Refresh() (changed []string, err error)
 	Warnings() []string
+	broken() int
 	files() []string
 }
 
@@ -36,15 +37,24 @@ type pace struct {
 	notify          func() (*fsnotify.Watcher, error)
 }
 
-// Watch keeps sources, as they are at any time, up to date with their files until
-// ctx ends. It logs what was taken up, and every warning once and then once a day
-// while it lasts: also those that were there from the beginning.
-func Watch(ctx context.Context, sources func() []Source, log *slog.Logger) {
-	watch(ctx, sources, log, pace{poll: 5 * time.Second, quiet: 500 * time.Millisecond, patience: 3 * time.Second, notify: fsnotify.NewWatcher})
+// A State is what an operator should know of the files of all sources.
+type State struct {
+	Warnings []string // of whom, and which: "service web: tls.certificates[0].cert: ..."
+	// Broken is how many certificates, keys, lists of authorities and OCSP responses are
+	// not used as they are now on disk, because they cannot be.
+	Broken int
 }
 
-func watch(ctx context.Context, sources func() []Source, log *slog.Logger, p pace) {
-	w := &watcher{sources: sources, log: log, dirs: map[string]stamp{}, said: map[string]said{}}
+// Watch keeps sources, as they are at any time, up to date with their files until
+// ctx ends. It logs what was taken up, and every warning once and then once a day
+// while it lasts: also those that were there from the beginning. Each look at the
+// files, once every few seconds, ends with a call of tell.
+func Watch(ctx context.Context, sources func() []Source, log *slog.Logger, tell func(State)) {
+	watch(ctx, sources, log, tell, pace{poll: 5 * time.Second, quiet: 500 * time.Millisecond, patience: 3 * time.Second, notify: fsnotify.NewWatcher})
+}
+
+func watch(ctx context.Context, sources func() []Source, log *slog.Logger, tell func(State), p pace) {
+	w := &watcher{sources: sources, log: log, tell: tell, dirs: map[string]stamp{}, said: map[string]said{}}
 	// A nil channel never has anything: what is left is the poll.
 	var events chan fsnotify.Event
 	var failures chan error
@@ -89,6 +99,7 @@ type watcher struct {
 	// Set once.
 	sources func() []Source
 	log     *slog.Logger
+	tell    func(State)
 	notify  *fsnotify.Watcher // nil: none to be had
 
 	dirs     map[string]stamp // watched
@@ -114,6 +125,7 @@ func (w *watcher) pass(now time.Time) {
 	w.follow(sources)
 	taken, fresh, current := map[string]bool{}, map[string]bool{}, []string(nil)
 	whose := map[string][]string{} // the names of the sources with a warning
+	var state State
 	for _, s := range sources {
 		changed, err := s.Refresh()
 		for _, path := range changed {
@@ -128,6 +140,7 @@ func (w *watcher) pass(now time.Time) {
 				fresh[problem.Error()] = true
 			}
 		}
+		state.Broken += s.broken()
 		for _, text := range s.Warnings() {
 			if names := whose[text]; names == nil {
 				current = append(current, text)
@@ -145,6 +158,7 @@ func (w *watcher) pass(now time.Time) {
 		}
 	}
 	for _, text := range current {
+		state.Warnings = append(state.Warnings, strings.Join(whose[text], ", ")+": "+text)
 		s, known := was[text]
 		wait := sayAgain
 		if fresh[text] || !s.present {
@@ -157,6 +171,7 @@ func (w *watcher) pass(now time.Time) {
 		s.present = true
 		w.said[text], was[text] = s, s
 	}
+	w.tell(state)
 }
 
 // follow watches the directories in which a change can give a path of the sources

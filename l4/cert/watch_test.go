@@ -56,7 +56,7 @@ func start(t testing.TB, p pace, sources ...Files) (*logged, *passes) {
 	log, done, marker := new(logged), make(chan struct{}), &passes{seen: make(chan struct{}, 1)}
 	go func() {
 		defer close(done)
-		watch(ctx, func() []Source { return named(append(slices.Clone(sources), marker)...) }, log.logger(), p)
+		watch(ctx, func() []Source { return named(append(slices.Clone(sources), marker)...) }, log.logger(), func(State) {}, p)
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	marker.wait(t)
@@ -83,6 +83,7 @@ func (p *passes) Refresh() ([]string, error) {
 }
 
 func (p *passes) Warnings() []string { return nil }
+func (p *passes) broken() int        { return 0 }
 func (p *passes) files() []string    { return nil }
 
 // wait returns at the end of a pass that was not waited for yet.
@@ -330,7 +331,7 @@ func TestWatchFollowsSources(t *testing.T) {
 	log, done := new(logged), make(chan struct{})
 	go func() {
 		defer close(done)
-		watch(ctx, func() []Source { mu.Lock(); defer mu.Unlock(); return slices.Clone(sources) }, log.logger(), byPoll)
+		watch(ctx, func() []Source { mu.Lock(); defer mu.Unlock(); return slices.Clone(sources) }, log.logger(), func(State) {}, byPoll)
 	}()
 	defer func() { cancel(); <-done }()
 	for range 3 {
