@@ -76,6 +76,7 @@ func serviceKeys(s *service) []key {
 			seconds("idle", "60s", &t.Keepalive.Idle, 32767*time.Second),
 			seconds("interval", "10s", &t.Keepalive.Interval, 32767*time.Second),
 			number("probes", "6", &t.Keepalive.Probes, 0, 127),
+			durationOrOff("unanswered", "0s", &t.Keepalive.Unanswered, time.Second, year),
 		),
 		number("retries", "2", &t.Retries, 0, 100),
 		proxyInKeys(&t.Proxy),

@@ -28,6 +28,7 @@ type conn struct {
 	attempt    time.Duration // the connect under way began
 	patience   time.Duration // until when connects may go on
 	last       time.Duration // bytes moved
+	arrived    time.Duration // all that had been written was acknowledged; see look
 	waited     time.Duration // from start until a backend was chosen
 	connecting time.Duration // how long the successful connect took
 	firstByte  time.Duration // from then until the backend's first byte
@@ -43,6 +44,7 @@ type conn struct {
 	retries  int16            // further backends tried
 	settled  bool             // has lived long enough to need keepalive
 	admitted bool             // is counted by the service's policy
+	gone     bool             // the backend does not answer any more
 	outcome  l4.Outcome       // while resetting: how it will have ended
 	by       l4.Side
 	unacked  int32 // what had not been acknowledged when that was last looked at
@@ -150,7 +152,6 @@ func (c *conn) leave() {
 // Expired is the connection's one timer, which means something else in every
 // phase. Activity never touches it: when it runs out early it is set anew.
 func (c *conn) Expired(*loop.Timer) {
-	w := c.worker
 	switch c.phase {
 	case greeting, securing:
 		c.greetingExpired()
@@ -167,22 +168,37 @@ func (c *conn) Expired(*loop.Timer) {
 	case queued:
 		c.queueExpired()
 	case relaying:
-		c.settle()
-		limit, outcome := c.quietLimit()
-		if limit == 0 {
-			return
-		}
-		left := c.last + limit - w.loop.Now()
-		if c.drains() {
-			left = max(left, limit/2)
-		}
-		if left > 0 {
-			w.loop.Start(&c.timer, left)
-			return
-		}
-		c.finish(outcome, c.silent())
+		c.relayExpired()
 	case resetting:
 		c.resetWhenDelivered()
+	}
+}
+
+// relayExpired looks after a connection that is relayed: whether its peers are there,
+// and whether bytes move.
+func (c *conn) relayExpired() {
+	c.settle()
+	next, ended := c.look()
+	if ended {
+		return
+	}
+	if limit, outcome := c.quietLimit(); limit > 0 {
+		left := c.last + limit - c.worker.loop.Now()
+		if left > limit/2 {
+			left -= limit / 2 // see drains
+		} else if c.drains() {
+			left = max(left, limit/2)
+		}
+		if left <= 0 {
+			c.finish(outcome, c.silent())
+			return
+		}
+		if next == 0 || left < next {
+			next = left
+		}
+	}
+	if next > 0 {
+		c.worker.loop.Start(&c.timer, next)
 	}
 }
 
@@ -223,7 +239,11 @@ func (c *conn) drains() bool {
 func (c *conn) expectProgress() {
 	c.last = c.worker.loop.Now()
 	if limit, _ := c.quietLimit(); limit > 0 {
-		c.worker.loop.Start(&c.timer, limit/2) // see drains
+		next := limit / 2 // see drains
+		if every := c.route.Spec.Keepalive.lookEvery(); every > 0 {
+			next = min(next, max(every, settleAfter))
+		}
+		c.worker.loop.Start(&c.timer, next)
 	}
 }
 

@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"time"
+
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/tlsio"
@@ -31,7 +33,8 @@ type side struct {
 
 	tls *tlsio.Conn // nil = plain
 
-	moved, counted uint64 // bytes read from it; those already in the counters
+	mute           time.Duration // since when it is known to leave what it is sent unanswered; 0 = it is not
+	moved, counted uint64        // bytes read from it; those already in the counters
 }
 
 const (
@@ -293,6 +296,7 @@ func (c *conn) received(s *side, n int, errno sock.Errno) bool {
 	case s == &c.backend && c.replays() && c.diedSilent(s, errno) && c.replayElsewhere(errno):
 		return false
 	case errno != 0:
+		c.gone = s == &c.backend && errno == sock.ETIMEDOUT // says keepalive
 		c.reset(s)
 		return false
 	default:

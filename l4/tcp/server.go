@@ -37,7 +37,7 @@ type Hooks struct {
 	// the backend, and of which client it is: Answered at the backend's first byte, or
 	// when it took all the client sent in a protocol without answers; else how it
 	// failed before its first byte, by a reset or by letting the connection time out.
-	// Together with the failures that Connected reports these are all the passive
+	// A backend that vanishes after its first byte is reported once more. Together with the failures that Connected reports these are all the passive
 	// signals there are: that a connect succeeds says little, a kernel accepts for a
 	// program that hangs.
 	Fared func(b *balance.Backend, e l4.Evidence, client netip.Addr)

@@ -37,6 +37,10 @@ type Spec struct {
 type Keepalive struct {
 	Idle, Interval time.Duration
 	Probes         int
+	// Unanswered is how long a peer may leave bytes that are on the way to it without
+	// any answer; 0 = Idle + Probes * Interval, or with Probes 0 for as long as the
+	// kernel tries.
+	Unanswered time.Duration
 }
 
 // ProxyIn says from whom a PROXY header is expected. Peers that are not trusted

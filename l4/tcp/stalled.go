@@ -30,7 +30,7 @@ func (s *Server) Stalled(b *balance.Backend) (stalled, established int) {
 				continue
 			}
 			all.Add(1)
-			if sock.Retransmits(int(c.backend.fd)) >= stallRetransmits {
+			if sock.Delivering(int(c.backend.fd)).Retransmits >= stallRetransmits {
 				stuck.Add(1)
 			}
 		}

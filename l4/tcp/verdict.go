@@ -16,9 +16,10 @@ func (c *conn) answered() {
 }
 
 // judge tells what an established connection that ends without a byte from the
-// backend says about it, if anything. It runs before the sockets are closed.
+// backend, or because that has vanished, says about it, if anything. It runs before the
+// sockets are closed.
 func (c *conn) judge(o l4.Outcome) {
-	if c.connecting == l4.Unreached || c.firstByte != l4.Unreached {
+	if c.connecting == l4.Unreached || c.firstByte != l4.Unreached && !c.gone {
 		return
 	}
 	switch b := c.lease.Backend(); {
@@ -53,8 +54,12 @@ const promptly = time.Second
 
 // evidence is what the failure of an established connection, before the backend's
 // first byte, says about it. A server that throws nonsense away, hangs up on a client
-// that says nothing or refuses one for its address is well.
+// that says nothing or refuses one for its address is well. No client can make its
+// kernel fall silent.
 func (c *conn) evidence() l4.Evidence {
+	if c.gone && !c.appears() {
+		return l4.Failed
+	}
 	opened := c.attempt + c.connecting
 	if c.client.moved > 0 || c.client.ended || c.introduced() || c.worker.loop.Now()-opened > promptly {
 		return l4.Doubtful
