@@ -152,6 +152,9 @@ func TestStatus(t *testing.T) {
 	if len(s.Pools) != 1 || s.Pools[0].Eligible != 1 || len(s.Pools[0].Backends) != 1 {
 		t.Fatalf("%+v", s.Pools)
 	}
+	if !strings.Contains(stdout, `"connect_p99_1m": `) || s.Pools[0].Backends[0].ConnectP99 <= 0 {
+		t.Errorf("no percentiles of the last minute in\n%s", stdout)
+	}
 	if db := s.Pools[0].Backends[0]; db.Name != "db1" || db.State != "up" || db.Connections != 1 || db.Check == nil || !db.Check.Up {
 		t.Errorf("%+v", db)
 	}

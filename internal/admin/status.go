@@ -123,16 +123,16 @@ type Source struct {
 	Next     time.Time `json:"next,omitzero"`    // of a name: the next lookup
 }
 
-// Strategy is one of two that a pool compares. Counts are over the life of the pool.
+// Strategy is one of two that a pool compares. Counts are over the life of the pool, percentiles over the last minute.
 type Strategy struct {
 	Name     string  `json:"name"` // a | b
 	Balance  string  `json:"balance"`
 	Sessions uint64  `json:"sessions"`
 	Share    float64 `json:"share"`   // of all sessions, 0 to 1
 	Success  float64 `json:"success"` // attempts with a first byte of all that have a result, 0 to 1; 0 without any
-	P50      float64 `json:"p50"`     // seconds to the first byte; 0 = nothing measured
-	P95      float64 `json:"p95"`
-	P99      float64 `json:"p99"`
+	P50      float64 `json:"p50_1m"`  // seconds to the first byte, of the last minute; 0 = none then
+	P95      float64 `json:"p95_1m"`
+	P99      float64 `json:"p99_1m"`
 }
 
 // Backend is one backend of a pool; a removed one is listed while it has
@@ -155,10 +155,10 @@ type Backend struct {
 	BytesIn         uint64    `json:"bytes_in"`            // to the backend
 	BytesOut        uint64    `json:"bytes_out"`           // from the backend
 	ConnectFailures uint64    `json:"connect_failures"`
-	ConnectP50      float64   `json:"connect_p50"` // seconds, as all below; 0 = nothing measured
-	ConnectP99      float64   `json:"connect_p99"`
-	FirstByteP50    float64   `json:"first_byte_p50"`
-	FirstByteP99    float64   `json:"first_byte_p99"`
+	ConnectP50      float64   `json:"connect_p50_1m"` // of the last minute, in seconds, as all below; 0 = none then
+	ConnectP99      float64   `json:"connect_p99_1m"`
+	FirstByteP50    float64   `json:"first_byte_p50_1m"`
+	FirstByteP99    float64   `json:"first_byte_p99_1m"`
 	Check           *Check    `json:"check,omitempty"` // nil without an active check
 	Rates           *Rates    `json:"rates,omitempty"`
 }

@@ -151,9 +151,9 @@ func strategies(p *Pool) *grid {
 		{title: "SESSIONS", right: true},
 		{title: "SHARE", right: true},
 		{title: "SUCCESS", right: true},
-		{title: "P50", right: true},
-		{title: "P95", right: true},
-		{title: "P99", right: true},
+		{title: "P50 (1 MIN)", right: true},
+		{title: "P95 (1 MIN)", right: true},
+		{title: "P99 (1 MIN)", right: true},
 	}}
 	for _, s := range p.Strategies {
 		g.add(cell{text: s.Name}, cell{text: s.Balance}, cell{text: short(float64(s.Sessions))},
@@ -201,7 +201,7 @@ func (st style) backends(s *Status, p *Pool) *grid {
 		{title: "IN B/S", right: true},
 		{title: "OUT B/S", right: true},
 		{title: "FAILED", right: true},
-		{title: "CONNECT P50/P99", right: true, drop: 1},
+		{title: "CONNECT P50/P99 (1 MIN)", right: true, drop: 1},
 	}}
 	for i := range p.Backends {
 		b := &p.Backends[i]

@@ -73,6 +73,7 @@ type Daemon struct {
 	notify    notifier
 
 	journal    journal
+	recent     recent
 	phase      atomic.Int32 // of phases
 	generation atomic.Pointer[generation]
 	certState  atomic.Pointer[cert.State] // nil until the files were looked at
@@ -200,6 +201,7 @@ func start(o Options) (*Daemon, error) {
 	d.background.Go(func() { d.discover(living) })
 	d.background.Go(func() { d.watch(living) })
 	d.background.Go(func() { cert.Watch(living, d.certificates, d.log, func(s cert.State) { d.certState.Store(&s) }) })
+	d.background.Go(func() { d.keepRecent(living) })
 	d.background.Go(func() { d.operator.saver(living) })
 	d.background.Go(func() { d.feedWatchdog(living) })
 	d.log.Info("started", "version", o.Version, "pid", os.Getpid(), "config", o.Path,

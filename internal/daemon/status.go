@@ -55,7 +55,7 @@ func (d *Daemon) poolStatus(p *balance.Pool) admin.Pool {
 	snap := p.Snapshot()
 	s := admin.Pool{
 		Name: snap.Name, Balance: balanceText(snap), Eligible: snap.Eligible, Panic: snap.Panic, OnBackup: snap.Backup,
-		Queue: snap.Waiting, Denied: snap.Denied, Strategies: strategyStatus(snap.Strategies), Backends: []admin.Backend{},
+		Queue: snap.Waiting, Denied: snap.Denied, Strategies: d.strategyStatus(p, snap.Strategies), Backends: []admin.Backend{},
 	}
 	g := d.generation.Load()
 	if i := slices.IndexFunc(g.file.Pools, func(c config.Pool) bool { return c.Balance.Name == p.Name() }); i >= 0 {
@@ -81,15 +81,16 @@ func balanceText(s balance.Snapshot) string {
 	return "ab: " + s.Strategies[0].Algorithm + " / " + s.Strategies[1].Algorithm
 }
 
-func strategyStatus(list []balance.StrategySnapshot) (out []admin.Strategy) {
+func (d *Daemon) strategyStatus(p *balance.Pool, list []balance.StrategySnapshot) (out []admin.Strategy) {
 	var all uint64
 	for _, s := range list {
 		all += s.Sessions
 	}
 	for _, s := range list {
+		took := d.recent.of(strategyKey{p, s.Name}, s.Latency)
 		one := admin.Strategy{
 			Name: s.Name, Balance: s.Algorithm, Sessions: s.Sessions,
-			P50: s.Latency.Quantile(0.5).Seconds(), P95: s.Latency.Quantile(0.95).Seconds(), P99: s.Latency.Quantile(0.99).Seconds(),
+			P50: took.Quantile(0.5).Seconds(), P95: took.Quantile(0.95).Seconds(), P99: took.Quantile(0.99).Seconds(),
 		}
 		if all > 0 {
 			one.Share = float64(s.Sessions) / float64(all)
@@ -103,7 +104,8 @@ func strategyStatus(list []balance.StrategySnapshot) (out []admin.Strategy) {
 }
 
 func (d *Daemon) backendStatus(b *balance.Backend) (s admin.Backend) {
-	connect, firstByte := b.Stats.ConnectTime.Counts(), b.Stats.FirstByteTime.Counts()
+	connect := d.recent.of(&b.Stats.ConnectTime, b.Stats.ConnectTime.Counts())
+	firstByte := d.recent.of(&b.Stats.FirstByteTime, b.Stats.FirstByteTime.Counts())
 	s = admin.Backend{
 		Name:         b.Name(),
 		Address:      b.Addr().String(),
