@@ -100,6 +100,11 @@ func Vanish(fd int) {
 	Reset(fd)
 }
 
+// Acknowledge sends the acknowledgement that is due now, and not when there is something
+// to send with it or 40 ms have passed (TCP_QUICKACK, tcp(7)). An even value makes the
+// kernel go back to delaying the next ones.
+func Acknowledge(fd int) { setsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 2) }
+
 // CloseWrite ends the writing direction with a FIN.
 func CloseWrite(fd int) Errno {
 	_, _, err := unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)

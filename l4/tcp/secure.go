@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"crypto/tls"
+
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/cert"
 	"github.com/poise-lb/poise/l4/sock"
@@ -37,6 +39,12 @@ func (c *conn) secured(err error) {
 		return
 	}
 	state := c.client.tls.State()
+	if state.Version >= tls.VersionTLS13 || state.DidResume {
+		// The client's Finished was the last word, and nothing goes out now that could
+		// acknowledge it. Until that is done a client with Nagle's algorithm on (RFC
+		// 9293 section 3.7.4) keeps its request.
+		sock.Acknowledge(int(c.client.fd))
+	}
 	svc.Stats.Handshakes.Add(1)
 	if state.DidResume {
 		svc.Stats.Resumed.Add(1)
