@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http/httptest"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -57,7 +58,7 @@ func TestPage(t *testing.T) {
 		`<span class="pill down">down</span>`, "L4CON: connect: connection refused (for 3m 12s)",
 		"no backend to send connections to", `<span class="pill half-open">half-open</span>`, "panic: too few", "17 waiting",
 		"ejected for 40s (on trial in 8s)", "slow start: 35 % of its share", "99.9 %", "ended: ok 8.40M, client_reset 10.8k",
-		"refused: tls_failed 1204, refused_acl 77", "TLS: 8.41M handshakes, 80.1 % resumed", "<td>udp</td>",
+		"refused: tls_failed 1204, refused_acl 77", "TLS: 8.41M handshakes, 80.1 % resumed", `<td data-label="Protocol">udp</td>`,
 		"datagrams: in 4.12M (1210/s)", "dropped: no_backend 4, too_large 1", "datagrams: 41.2k, each balanced by itself",
 		`<span class="pill bad">expired 1 day ago</span>`, `<span class="pill warn">in 13 days</span>`, "in 61 days",
 	} {
@@ -95,6 +96,41 @@ func TestPageIsSelfContained(t *testing.T) {
 	sum := sha256.Sum256([]byte(style))
 	if !strings.Contains(contentPolicy, base64.StdEncoding.EncodeToString(sum[:])) {
 		t.Error("the policy does not allow the style sheet")
+	}
+}
+
+// TestPageFits: at 1024 px the columns of fixed width leave room for names, and on a
+// phone, where there is no header, every cell says what it is.
+func TestPageFits(t *testing.T) {
+	html := render(t, "/", sample())
+	widths := map[string]int{}
+	for _, m := range regexp.MustCompile(`(?m)(?:^|} )(?:(\.services) )?\.(\w+) \{ width: (\d+)px; \}`).FindAllStringSubmatch(pageStyle, -1) {
+		n, _ := strconv.Atoi(m[3])
+		widths[m[1]+m[2]] = n
+	}
+	for i, group := range regexp.MustCompile(`<colgroup>.*</colgroup>`).FindAllString(html, -1) {
+		sum := 0
+		for _, m := range regexp.MustCompile(`<col class="(\w+)">`).FindAllStringSubmatch(group, -1) {
+			if n, own := widths[".services"+m[1]]; own && i == 0 {
+				sum += n
+			} else {
+				sum += widths[m[1]]
+			}
+		}
+		if sum < 300 || sum > 1024-2*16-120 {
+			t.Errorf("the columns take %d px: %s", sum, group)
+		}
+	}
+	if strings.Contains(pageStyle, "min-width: 1") {
+		t.Error("a table has a least width")
+	}
+	for row := range strings.SplitSeq(html, `<tr class="first">`) {
+		row, _, _ = strings.Cut(row, "</tr>")
+		for _, cell := range regexp.MustCompile(`<td[^>]*>(<span class="pill)?`).FindAllStringSubmatch(row, -1) {
+			if cell[1] == "" && !strings.Contains(cell[0], "data-label=") {
+				t.Errorf("%s has no label in %s", cell[0], row)
+			}
+		}
 	}
 }
 
