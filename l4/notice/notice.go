@@ -19,14 +19,18 @@ type Kind struct {
 // A Gate lets one a second through. The zero Gate is ready; all methods are safe for
 // concurrent use.
 type Gate struct {
-	at      atomic.Int64 // unix nanoseconds of the last one let through
+	at      atomic.Int64 // when the last one was let through, by now; 0 = none was
 	skipped atomic.Uint64
 }
 
+// began is the origin of the times of gates. A wall clock that is set back would keep
+// them shut for as long as it was set back.
+var began = time.Now()
+
 // Pass reports whether one may go through, and counts it if not.
 func (g *Gate) Pass() bool {
-	now := time.Now().UnixNano()
-	if last := g.at.Load(); now-last < int64(time.Second) || !g.at.CompareAndSwap(last, now) {
+	now := int64(time.Since(began) + time.Second) // never less than a second
+	if last := g.at.Load(); last != 0 && now-last < int64(time.Second) || !g.at.CompareAndSwap(last, now) {
 		g.skipped.Add(1)
 		return false
 	}
