@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/poise-lb/poise/l4/disk"
 )
@@ -27,10 +28,9 @@ const (
 
 // load reads the file at the start. Whatever is wrong with it is logged and keeps
 // nobody from starting; what cannot be understood is put aside, because the file
-// will be written anew.
+// will be written anew. A file that cannot be read is never written: what it keeps is
+// not in force, and would be lost.
 func (o *operator) load(path string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.path = path
 	if path == "" {
 		return
@@ -39,18 +39,14 @@ func (o *operator) load(path string) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		o.log.Debug("no state of the operator is kept yet", "file", path)
-		return
 	case errors.Is(err, errState):
-		aside := path + ".corrupt"
-		if moved := os.Rename(path, aside); moved != nil {
-			aside = moved.Error()
-		}
-		o.log.Error("the operator's state is lost: its file cannot be understood", "file", path, "error", err, "kept_as", aside)
-		return
+		o.putAside(path, err)
 	case err != nil:
-		o.log.Error("the operator's state cannot be read", "file", path, "error", err)
+		o.unread = path
+		o.log.Error("the operator's state cannot be read: it is not in force, and its file stays as it is", "file", path, "error", err)
 		return
 	}
+	o.mayReplace = path
 	for _, h := range entries {
 		o.held[h.Pool+"|"+h.Address] = h
 	}
@@ -59,11 +55,43 @@ func (o *operator) load(path string) {
 	}
 }
 
+// putAside makes way for a new file.
+func (o *operator) putAside(path string, why error) {
+	path = linked(path)
+	aside := path + ".corrupt"
+	if moved := os.Rename(path, aside); moved != nil {
+		aside = moved.Error()
+	}
+	o.log.Error("the operator's state is lost: its file cannot be understood", "file", path, "error", why, "kept_as", aside)
+}
+
+// inspect tells why the file at path must not be replaced. saving is held.
+func (o *operator) inspect(path string) error {
+	if o.mayReplace == path {
+		return nil
+	}
+	_, err := readState(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case path == o.unread:
+		return fmt.Errorf("%s could not be read at the start and is left as it is; restart once it can be read, or remove it", path)
+	case errors.Is(err, errState):
+		o.putAside(path, err)
+	case err != nil:
+		return fmt.Errorf("%s cannot be read and is left as it is: %w", path, err)
+	}
+	o.mayReplace = path
+	return nil
+}
+
 // errState is the error of a file that can be read but not understood.
 var errState = errors.New("not a state file of this version")
 
 func readState(path string) ([]held, error) {
 	data, _, err := disk.Read(path, maxStateFile)
+	if errors.Is(err, disk.ErrLarge) {
+		return nil, fmt.Errorf("%w: %w", errState, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -99,32 +127,85 @@ func (o *operator) use(path string) {
 	}
 }
 
+// errSlow is the error of a disk that takes longer than is waited for.
+var errSlow = fmt.Errorf("the disk has not taken it within %s", diskPatience)
+
 // save writes the file if it does not say what holds. Whoever has called set
-// before finds it in the file afterwards.
+// before finds it in the file afterwards, unless that takes longer than
+// diskPatience: then it is written as soon as the disk takes it.
 func (o *operator) save() error {
-	o.saving.Lock()
-	defer o.saving.Unlock()
+	limit := time.NewTimer(diskPatience)
+	defer limit.Stop()
+	select {
+	case o.saving <- struct{}{}:
+	case <-limit.C:
+		return errSlow
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- o.saveNow()
+		<-o.saving
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-limit.C:
+		return errSlow
+	}
+}
+
+// saveNow writes until the file says what holds. saving is held.
+func (o *operator) saveNow() error {
+	for {
+		path, content := o.take()
+		if path == "" {
+			return nil
+		}
+		err := o.inspect(path)
+		if err == nil {
+			err = o.write(path, content)
+		}
+		if err != nil {
+			o.mu.Lock()
+			o.unsaved = true
+			o.mu.Unlock()
+			return err
+		}
+	}
+}
+
+// take returns what has to be written, and where; "" = nothing has.
+func (o *operator) take() (path string, content stateFile) {
 	o.mu.Lock()
-	path, needed := o.path, o.unsaved
-	content := stateFile{Version: stateVersion, Backends: []held{}}
-	for _, h := range o.held {
-		content.Backends = append(content.Backends, h)
+	defer o.mu.Unlock()
+	if !o.unsaved {
+		return "", content
 	}
 	o.unsaved = false
-	o.mu.Unlock()
-	if path == "" || !needed {
-		return nil
+	content = stateFile{Version: stateVersion, Backends: []held{}}
+	for _, h := range o.held {
+		content.Backends = append(content.Backends, h)
 	}
 	slices.SortFunc(content.Backends, func(a, b held) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Address, b.Address))
 	})
-	err := writeState(path, content)
-	if err != nil {
-		o.mu.Lock()
-		o.unsaved = true
-		o.mu.Unlock()
+	return o.path, content
+}
+
+// linked follows symbolic links at the end of a path, also to what is not there yet:
+// a link to the file stays one.
+func linked(path string) string {
+	for range 40 { // as the kernel does
+		to, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
 	}
-	return err
+	return path
 }
 
 // writeState replaces the file as a whole or not at all, whenever the machine
@@ -135,6 +216,7 @@ func writeState(path string, content stateFile) (err error) {
 	if err != nil {
 		return err
 	}
+	path = linked(path)
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err

@@ -18,8 +18,12 @@ type operator struct {
 	// Set once.
 	log   *slog.Logger
 	dirty chan struct{} // capacity 1: there is something to write
+	write func(path string, content stateFile) error
 
-	saving sync.Mutex // held while the file is written; taken before mu
+	saving chan struct{} // full while the file is written, which guards the following
+
+	mayReplace string // a path where nothing is that was not read
+	unread     string // a path where something is that was not
 
 	mu      sync.Mutex // guards the following
 	path    string     // of the file; "" = there is none
@@ -51,7 +55,10 @@ type held struct {
 const absence = 10 * time.Minute
 
 func newOperator(log *slog.Logger) *operator {
-	return &operator{log: log, dirty: make(chan struct{}, 1), held: map[string]held{}}
+	return &operator{
+		log: log, dirty: make(chan struct{}, 1), write: writeState,
+		saving: make(chan struct{}, 1), held: map[string]held{},
+	}
 }
 
 // flags are those of the operator that are due.
