@@ -5,11 +5,14 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/poise-lb/poise/internal/lab"
 	"github.com/poise-lb/poise/internal/loadgen"
@@ -244,8 +247,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// A refusal is a reset, or nothing at all: for somebody who waits, and is not on this
-// host's own network, or if the balancer may do more than others.
+// A refusal is a reset, or nothing at all. The balancer keeps what that takes, and
+// without it clients on this host's own network see a reset, of which it warns.
 func TestLabOnRefuse(t *testing.T) {
 	t.Parallel()
 	l := lab.New(t)
@@ -253,19 +256,38 @@ func TestLabOnRefuse(t *testing.T) {
 	// Packets with no hop left do not get past a router.
 	l.Client.Run(t, "nft", "add table inet lab; add chain inet lab in { type filter hook input priority 0; }; add rule inet lab in ip ttl 1 drop")
 	const silence = time.Second
+	without := func(c *exec.Cmd) {
+		path, err := exec.LookPath("setpriv")
+		if err != nil {
+			unavailable(t, "setpriv is not installed")
+		}
+		c.Args = append([]string{path, "--bounding-set", "-net_admin", "--", c.Path}, c.Args[1:]...)
+		c.Path = path
+	}
+	const warning = "services.web.on_refuse: drop takes CAP_NET_ADMIN"
 	for _, c := range []struct {
-		how, pools string
-		routed     bool // there is a router
+		how    string
+		mayNot bool // the process has no CAP_NET_ADMIN
+		routed bool // there is a router
 	}{
-		{"reset", "", true},
-		{"drop", "", true},
-		// A pool like this one takes CAP_NET_ADMIN.
-		{"drop", "  clear: {source: client, check: {type: none}, backends: [" + member("db1", address) + "]}\n", false},
+		{"reset", false, true},
+		{"drop", true, true},
+		{"drop", false, false},
 	} {
 		if !c.routed {
 			l.Client.Run(t, "nft", "flush", "ruleset")
 		}
-		p := startOn(t, l, webConfig(labFront, "access: {deny: ["+lab.ClientAddr.String()+"]}, on_refuse: "+c.how, "check: {type: none}", member("db1", address))+c.pools)
+		var with []func(*exec.Cmd)
+		if c.mayNot {
+			with = append(with, without)
+		}
+		p := startOn(t, l, webConfig(labFront, "access: {deny: ["+lab.ClientAddr.String()+"]}, on_refuse: "+c.how, "check: {type: none}", member("db1", address)), with...)
+		if keeps := capabilitiesOf(t, p)&(1<<unix.CAP_NET_ADMIN) != 0; keeps != (c.how == "drop" && !c.mayNot) {
+			t.Errorf("%+v: it keeps CAP_NET_ADMIN: %v", c, keeps)
+		}
+		if warned := strings.Contains(strings.Join(p.Status(t).Warnings, " "), warning); warned != c.mayNot || warned != strings.Contains(p.Stderr(), warning) {
+			t.Errorf("%+v: status warns: %v, %q", c, warned, p.Stderr())
+		}
 		conn, err := l.Client.Dial(lab.ClientAddr, labFront, patience)
 		r := reading{err: err} // it may be reset before connect has returned
 		if err == nil {

@@ -106,8 +106,10 @@ func (e *explanation) admission(s config.Service, p *admit.Policy) {
 	by := ""
 	switch {
 	case label != "": // the policy refuses nobody
-	case a.Silent, s.Protocol == "udp":
+	case s.Protocol == "udp":
 		by = "silence"
+	case a.Silent:
+		by = "silence; without CAP_NET_ADMIN (configs/systemd/net-admin.conf) by a reset that clients one hop away see"
 	default:
 		by = "a reset"
 	}
@@ -289,7 +291,7 @@ func (e *explanation) transparent(pools []config.Pool) {
 	}
 	fmt.Fprintf(e, `
 source: client, of %s
-  Poise has to have CAP_NET_ADMIN (configs/systemd/transparent.conf).
+  Poise has to have CAP_NET_ADMIN (configs/systemd/net-admin.conf).
   Backends have to send what is for clients through this host. Here, as root
   (scripts/transparent.sh up does the same, and down undoes it):
 

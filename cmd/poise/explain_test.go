@@ -60,7 +60,7 @@ service db
                 500 a second in all: refused_rate
                 100 at once from a source, an IPv4 /24 or an IPv6 /64: refused_limit
                 5000 at once in all, beyond which they are closed: refused_limit
-  refuses by    silence
+  refuses by    silence; without CAP_NET_ADMIN (configs/systemd/net-admin.conf) by a reset that clients one hop away see
   begins with   PostgreSQL's SSLRequest, which is granted, then TLS
   TLS           ends here: 1 certificate, TLS 1.2 or later, for postgresql
                 a client must have a certificate of an authority in /ca.pem
@@ -147,7 +147,7 @@ pool web
   PROXY out     version 1
 
 source: client, of dns, pg
-  Poise has to have CAP_NET_ADMIN (configs/systemd/transparent.conf).
+  Poise has to have CAP_NET_ADMIN (configs/systemd/net-admin.conf).
   Backends have to send what is for clients through this host. Here, as root
   (scripts/transparent.sh up does the same, and down undoes it):
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -19,11 +20,11 @@ const (
 )
 
 // startOn is start on the balancer of a lab.
-func startOn(t *testing.T, l *lab.Lab, yaml string) *proc {
+func startOn(t *testing.T, l *lab.Lab, yaml string, with ...func(*exec.Cmd)) *proc {
 	t.Helper()
 	binary(t) // built here, not there
 	var p *proc
-	l.Balancer.Do(func() { p = launch(t, yaml) })
+	l.Balancer.Do(func() { p = launch(t, yaml, with...) })
 	p.http = l.Balancer.Forward(t, p.http)
 	eventually(t, "the process to be ready", func() bool {
 		if p.gone() {

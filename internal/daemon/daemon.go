@@ -119,7 +119,7 @@ func Run(ctx context.Context, o Options) error {
 	if o.Standalone {
 		// Before the configuration is read: what can be read now can be read at
 		// the next reload too.
-		notDropped = keepOnly(mayBind | mayBeTransparent)
+		notDropped = keepOnly(mayBind | mayForge)
 	}
 	d, err := start(o)
 	if err != nil {
@@ -158,7 +158,8 @@ func start(o Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Standalone && !slices.ContainsFunc(file.Pools, func(p config.Pool) bool { return p.Transparent }) {
+	if o.Standalone && !slices.ContainsFunc(file.Pools, func(p config.Pool) bool { return p.Transparent }) &&
+		!slices.ContainsFunc(file.Services, func(s config.Service) bool { return s.Admit.Silent }) {
 		_ = keepOnly(mayBind) // Run tells of what stands in the way
 	}
 	living, die := context.WithCancel(context.Background())
@@ -207,6 +208,7 @@ func start(o Options) (*Daemon, error) {
 	d.log.Info("started", "version", o.Version, "pid", os.Getpid(), "config", o.Path,
 		"services", len(file.Services), "pools", len(file.Pools),
 		"workers", n, "descriptor_limit", sock.DescriptorLimit())
+	d.warnNotSilent()
 	d.notify.ready(file)
 	return d, nil
 }

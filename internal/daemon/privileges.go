@@ -19,9 +19,9 @@ type capabilities uint32
 const (
 	// mayBind is all that a reload may need: a new listener below port 1024.
 	mayBind capabilities = 1 << unix.CAP_NET_BIND_SERVICE
-	// mayBeTransparent is for pools with source: client. A configuration without one
-	// gives it up, and a later one with one takes a restart.
-	mayBeTransparent capabilities = 1 << unix.CAP_NET_ADMIN
+	// mayForge is for pools with source: client, and for services that refuse by silence.
+	// A configuration without either gives it up, and a later one with one takes a restart.
+	mayForge capabilities = 1 << unix.CAP_NET_ADMIN
 )
 
 // keepOnly gives up every other capability, for good, and so does whatever the

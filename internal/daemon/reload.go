@@ -123,7 +123,17 @@ func (d *Daemon) reload() admin.ReloadResult {
 	}
 	d.log.Info("reloaded", "changes", cmp.Or(strings.Join(changes, "; "), "none"))
 	warnings = append(warnings, d.generation.Load().warnings()...) // the watch of certificates logs these
+	warnings = append(warnings, d.warnNotSilent()...)
 	return admin.ReloadResult{OK: true, Changes: changes, Warnings: warnings}
+}
+
+// warnNotSilent logs which services cannot refuse by silence, and returns that.
+func (d *Daemon) warnNotSilent() []string {
+	all := d.generation.Load().notSilent()
+	for _, text := range all {
+		d.log.Warn(text)
+	}
+	return all
 }
 
 func (d *Daemon) reread() ([]string, error) {

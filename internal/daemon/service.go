@@ -64,6 +64,21 @@ func (g *generation) warnings() (all []string) {
 	return all
 }
 
+// notSilent names the services that are to refuse by silence and cannot, because this
+// process may not.
+func (g *generation) notSilent() (all []string) {
+	for _, s := range g.services {
+		if !s.Admit.Silent {
+			continue
+		}
+		if errno := sock.MayVanish(); errno != 0 {
+			all = append(all, fmt.Sprintf("services.%s.on_refuse: drop takes CAP_NET_ADMIN, which this process does not have or has given up: "+
+				"clients one hop away see a reset (configs/systemd/net-admin.conf; after a restart)", s.Name))
+		}
+	}
+	return all
+}
+
 // below completes texts that begin with keys of the object at a path.
 func below(path string, texts []string) []string {
 	all := make([]string, len(texts))

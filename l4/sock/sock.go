@@ -100,6 +100,16 @@ func Vanish(fd int) {
 	Reset(fd)
 }
 
+// MayVanish reports whether this process may close a socket in silence; see Vanish.
+func MayVanish() Errno {
+	fd, err := open(unix.AF_INET, unix.SOCK_STREAM)
+	if err != 0 {
+		return err
+	}
+	defer Close(fd)
+	return setsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1)
+}
+
 // Acknowledge sends the acknowledgement that is due now, and not when there is something
 // to send with it or 40 ms have passed (TCP_QUICKACK, tcp(7)). An even value makes the
 // kernel go back to delaying the next ones.
