@@ -32,6 +32,8 @@ type target struct {
 	prober Prober
 	streak Streak
 	pace   pace
+
+	excused int // failures in a row that were not counted
 }
 
 // newTarget starts checking. It requires the monitor's setMu.
@@ -173,11 +175,13 @@ func (t *target) probe() {
 	t.abort = cancel
 	t.mu.Unlock()
 
+	awake := watch(t.cur.Spec.Timeout)
 	res := timed(ctx, t.prober, t.streak.Up())
+	again := t.excuse(res.err, awake.end())
 
 	t.mu.Lock()
 	t.abort = nil
-	moot := errors.Is(ctx.Err(), context.Canceled) || !t.want.sameQuestion(t.cur)
+	moot := again || errors.Is(ctx.Err(), context.Canceled) || !t.want.sameQuestion(t.cur)
 	changed := false
 	if !moot {
 		changed = t.concludeLocked(res.err)
@@ -192,10 +196,27 @@ func (t *target) probe() {
 		}
 	}
 	t.mu.Unlock()
-	t.pace.next(t.interval())
+	if t.pace.next(t.interval()); again {
+		t.pace.due = time.Now()
+	}
 	if changed {
 		t.monitor.onChange(t.cur.Key, t.streak.Up(), t.snapshot())
 	}
+}
+
+// maxExcuses is how many failures in a row may be this process's: on a machine that
+// starves it all the time, backends that are down have to be found out too.
+const maxExcuses = 3
+
+// excuse reports whether a failure is not to be counted, and the probe to be made again,
+// because this process did not run for a part of it.
+func (t *target) excuse(err error, slept bool) bool {
+	if err == nil || !slept || t.excused == maxExcuses {
+		t.excused = 0
+		return false
+	}
+	t.excused++
+	return true
 }
 
 // concludeLocked moves the streak and the status by one probe's answer and

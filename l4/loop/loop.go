@@ -46,6 +46,8 @@ type Loop struct {
 	wheel  wheel
 	start  time.Time
 	now    time.Duration
+	asked  time.Duration // how long the latest wait was to be, at most
+	lost   time.Duration // since start, in which the process did not run
 	share  share
 	stop   bool
 
@@ -97,7 +99,7 @@ func (l *Loop) Run() {
 		if l.events.next == l.events.end {
 			l.events = span{0, l.wait()}
 		}
-		l.now = time.Since(l.start)
+		l.now = l.clock()
 		l.rounds.Add(1)
 		l.tellEvents()
 		l.serveQueue()
@@ -108,6 +110,24 @@ func (l *Loop) Run() {
 		// round too. Not only now, because what is posted may close what holds it.
 		l.runAfter()
 	}
+}
+
+// overslept is by how much a round may be late until the process is taken for one that
+// did not run: stopped, or on a machine that was.
+const overslept = 250 * time.Millisecond
+
+// clock returns the time of a new round. Time in which the process did not run does not
+// count: what peers have sent meanwhile comes first, and who needed an answer of ours to
+// go on could not do so. Of a wait that was too long half counts, so that timers
+// expire also where every wait is.
+func (l *Loop) clock() time.Duration {
+	now := time.Since(l.start) - l.lost
+	if step := now - l.now; step > l.asked+overslept {
+		counts := max(l.asked/2, tick)
+		l.lost += step - counts
+		now = l.now + counts
+	}
+	return now
 }
 
 func (l *Loop) runAfter() {
@@ -124,16 +144,24 @@ func (l *Loop) runAfter() {
 // else a loop does.
 const patience = 2
 
+// forever is the wait of a loop without timers: no clock is late for it.
+const forever = time.Duration(1 << 60)
+
 // wait collects events into the batch.
 func (l *Loop) wait() int {
+	l.asked = 0
 	if l.served < len(l.queue) || l.late {
 		return l.epoll.Poll(&l.batch, 0)
 	}
 	before := time.Since(l.start)
 	timeout := -1
 	if at := l.wheel.next(); at >= 0 {
-		left := time.Duration(at)*tick - before
+		left := time.Duration(at)*tick - (before - l.lost)
 		timeout = int(max(left+time.Millisecond-1, 0) / time.Millisecond)
+	}
+	l.asked = time.Duration(timeout) * time.Millisecond
+	if timeout < 0 {
+		l.asked = forever
 	}
 	n := 0
 	if timeout >= 0 && timeout <= patience {
@@ -177,11 +205,12 @@ func (l *Loop) AfterEvents(f func()) { l.after = append(l.after, f) }
 // Remove forgets fd, right before the caller closes it.
 func (l *Loop) Remove(fd int) { l.slots[fd] = slot{} }
 
-// Now returns the time since the loop was made, as of the present round.
+// Now returns the time that the process has run since the loop was made, as of the
+// present round.
 func (l *Loop) Now() time.Duration { return l.now }
 
 // Precise reads the clock: Now, without the time this round has taken so far.
-func (l *Loop) Precise() time.Duration { return time.Since(l.start) }
+func (l *Loop) Precise() time.Duration { return time.Since(l.start) - l.lost }
 
 // Start (re)starts t to expire d from now, rounded up to 4 ms.
 func (l *Loop) Start(t *Timer, d time.Duration) {
