@@ -1,6 +1,31 @@
 package udp
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/sock"
+)
 
 // RanDry reports whether the kernel has had no port at a source address.
 func (s *Server) RanDry(source netip.Addr) bool { return s.ports[source].dry.Load() != 0 }
+
+// Receive has the first loop take one piece of what waits for a listener, and returns
+// how many datagrams that were, and whether there may be more.
+func (s *Server) Receive(l l4.Listen, before func()) (n uint64, more bool) {
+	r := s.listeners[l].receivers[0]
+	st := &r.listener.route.Load().service.Stats
+	s.loops[:1].Do(func(int, *loop.Loop) {
+		before()
+		w := r.worker
+		w.flushCounts()
+		n = st.DatagramsIn.Load()
+		if more = r.receive(); more {
+			w.loop.Again(r.fd, sock.Readable)
+		}
+		w.flushCounts()
+		n = st.DatagramsIn.Load() - n
+	})
+	return n, more
+}

@@ -91,9 +91,14 @@ func (r *receiver) turn() (more bool) {
 	return true
 }
 
-// receive takes one batch and reports whether there may be more.
+// receive takes a batch, or a piece of one, and reports whether there may be more. What
+// is left of another receiver's batch comes first.
 func (r *receiver) receive() (more bool) {
 	w := r.worker
+	if t := w.taker; t != nil {
+		t.take()
+		return true // an event may have told of more since the batch was received
+	}
 	n, errno := w.requests.Receive(r.fd, 0, w.requests.Len())
 	switch {
 	case errno == sock.EAGAIN:
@@ -104,20 +109,29 @@ func (r *receiver) receive() (more bool) {
 		w.server.notify(r.listener.route.Load().service, noticeReceive, errno.Error())
 		return true
 	}
-	r.take(n)
-	return n == w.requests.Len()
+	w.taker, w.taken, w.filled = r, 0, n
+	r.take()
+	return w.taker != nil || n == w.requests.Len()
 }
 
-// take finds the sessions of the first n datagrams in the tray and sends them on.
-func (r *receiver) take(n int) {
+// pieceWork is how much of a batch is taken at once, in units of half a KiB or a quarter
+// of a datagram: a full batch of small datagrams, but of trains, each of which can be 64
+// datagrams with a header for each to be sent, only a few. A piece takes some 100 µs.
+const pieceWork = 512
+
+// take finds the sessions of datagrams in the tray and sends them on, until all or a
+// piece is done.
+func (r *receiver) take() {
 	w, in := r.worker, r.worker.requests
 	to, route := r, r.listener.route.Load()
 	var from sock.Destination
 	var s *session
-	for i := range n {
+	for work := 0; w.taken < w.filled && work < pieceWork; w.taken++ {
+		i := w.taken
 		local, segment := in.Details(i)
 		size := len(in.Payload(i))
 		in.segments[i] = segment
+		work += 4*int(datagrams(size, segment)) + size>>9
 		if !in.Whole(i) {
 			route.service.drop(DropTooLarge, 1)
 			continue
@@ -140,6 +154,9 @@ func (r *receiver) take(n int) {
 			continue
 		}
 		s.takes(i)
+	}
+	if w.taken == w.filled {
+		w.taker = nil
 	}
 	w.forward()
 }
@@ -207,6 +224,9 @@ func (r *receiver) close() {
 	w := r.worker
 	if r.fd < 0 {
 		return
+	}
+	if w.taker == r {
+		w.taker = nil
 	}
 	defer w.tidy(r.listener.listen.Addr.Port())
 	w.endAll(l4.Drained, func(s *session) bool { return s.receiver == r })

@@ -108,7 +108,7 @@ func (s *session) Ready(sock.Events) {
 			w.answer()
 		}
 		room := w.replies.Len() - w.used
-		if !s.bursts {
+		if !s.bursts || s.out.singly { // what cannot leave as trains is a call a datagram
 			room = replyRoom
 		}
 		n, errno := w.replies.Receive(int(s.fd), w.used, w.used+room)

@@ -44,8 +44,14 @@ type proxy struct {
 // start runs a proxy before the given backends; adjust may change its route.
 func start(t *testing.T, backends []balance.BackendSpec, adjust ...func(*udp.Route)) *proxy {
 	t.Helper()
+	return startOn(t, 2, backends, adjust...)
+}
+
+// startOn is start with so many loops.
+func startOn(t *testing.T, workers int, backends []balance.BackendSpec, adjust ...func(*udp.Route)) *proxy {
+	t.Helper()
 	p := &proxy{t: t, answered: map[string]int{}, refused: map[string]int{}, began: map[string]int{}}
-	loops, err := loop.Start(2)
+	loops, err := loop.Start(workers)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,9 @@ type worker struct {
 	free      *session    // linked by links[every].next
 
 	requests *tray      // nil until there is a receiver; see equip
+	taker    *receiver  // whose batch is in it and not all taken yet; nil if there is none
+	taken    int        // slots of it
+	filled   int        // slots of the batch
 	touched  []*session // that have got datagrams of the tray
 	mailer   *mailer
 
