@@ -33,12 +33,13 @@ run: build ## build, then show a whole system at work on loopback (Ctrl-C ends i
 	@bin/poise demo
 
 test: deps ## all tests, with the race detector, in random order
-	$(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) ./...
+	scripts/progress.sh $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 
 # `make check test` is one run: make builds the target test once.
 check: fmt vet staticcheck tidy configs test ## everything CI checks: format, vet, staticcheck, go.mod, samples, tests
 
 build: ## build bin/poise, version stamped
+	@[[ -e bin/poise ]] || echo 'building: the first time takes about a minute'
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/poise ./cmd/poise
 
