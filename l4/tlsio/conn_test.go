@@ -362,11 +362,18 @@ func TestKeyUpdates(t *testing.T) {
 // A peer that has us owe it more and more answers is done with.
 func TestKeyUpdateFlood(t *testing.T) {
 	d, peer := drive(t, serverConfig(tls.VersionTLS13), nil, func(d *driven) { d.greedy = true })
-	peer.SetReadBuffer(4 << 10)
 	d.do(func() { syscall.SetsockoptInt(d.fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, 4<<10) })
 	_, w := takeOver(t, peer)
 	handshaken(t, d)
-	for range 60_000 {
+	ended := func() bool {
+		select {
+		case <-d.ended:
+			return true
+		default:
+			return false
+		}
+	}
+	for i := 0; i < 60_000 && !ended(); i++ {
 		if _, err := peer.Write(append(w.update(), w.data("x")...)); err != nil {
 			break
 		}
