@@ -78,6 +78,7 @@ func serviceKeys(s *service) []key {
 			number("probes", "6", &t.Keepalive.Probes, 0, 127),
 			durationOrOff("unanswered", "0s", &t.Keepalive.Unanswered, time.Second, year),
 		),
+		countFrom("buffer", "256k", &t.Buffer, 0, "1g"),
 		number("retries", "2", &t.Retries, 0, 100),
 		proxyInKeys(&t.Proxy),
 		{name: "sni", typ: "mapping of server names to pools", def: none, read: s.readSNI},

@@ -27,7 +27,7 @@ func (s *service) finishProtocol() {
 		s.UDP = udp.Spec{}
 		return
 	}
-	for _, k := range []string{"timeouts", "keepalive", "retries", "proxy_protocol", "sni", "tls", "starttls"} {
+	for _, k := range []string{"timeouts", "keepalive", "buffer", "retries", "proxy_protocol", "sni", "tls", "starttls"} {
 		if s.gives(k) {
 			s.problem([]string{k, "protocol"}, "has no effect with protocol: udp; set protocol: tcp, or remove it")
 		}

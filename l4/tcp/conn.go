@@ -43,6 +43,7 @@ type conn struct {
 	failure  l4.ConnectReason // of the last attempt
 	retries  int16            // further backends tried
 	settled  bool             // has lived long enough to need keepalive
+	bounded  bool             // the kernel holds no more of it than Spec.Buffer in each place
 	admitted bool             // is counted by the service's policy
 	gone     bool             // the backend does not answer any more
 	outcome  l4.Outcome       // while resetting: how it will have ended

@@ -25,6 +25,7 @@ type side struct {
 	lost     bool // it has reset the connection: a write said so
 	bulk     bool // moves so much that bytes go through a pipe
 	shared   bool // buf is the worker's: its bytes are in the outbox
+	blocked  bool // is counted in worker.blocked
 
 	// Held for the other side: buf[from:to], or inPipe bytes of the pipe.
 	from, to, inPipe int32
@@ -140,7 +141,7 @@ func (c *conn) pump(s *side) {
 	to := c.other(s)
 	moved := 0
 	for {
-		if (s.held() || to.backlog()) && !c.deliver(s, to) {
+		if (s.blocked || s.held() || to.backlog()) && !c.deliver(s, to) {
 			return
 		}
 		ahead := s == &c.client && c.front.ahead()
@@ -185,6 +186,9 @@ func (c *conn) copy(s, to *side) int {
 	}
 	if s == &c.client && fresh {
 		c.keep(room[:n])
+	}
+	if n == len(room) {
+		c.mayBound()
 	}
 	if ahead {
 		// These are not the socket's bytes: how many there are says nothing about its
@@ -261,7 +265,11 @@ func (c *conn) splice(s *side, moved int) int {
 			return 0
 		}
 	}
-	n, errno := s.pipe.Fill(int(s.fd), spliceMost)
+	limit := spliceMost
+	if c.bounded {
+		limit = min(limit, c.route.Spec.Buffer)
+	}
+	n, errno := s.pipe.Fill(int(s.fd), limit)
 	if errno == sock.EAGAIN && s.urgent || n == 0 && errno == 0 {
 		// Perhaps that is the mark of urgent data only, which splice does not pass, and
 		// with a FIN behind it takes for the end. A read tells.
@@ -320,6 +328,7 @@ func (c *conn) deliver(s, to *side) bool {
 			if s.shared {
 				c.hold(s, s.buf[s.from:s.to])
 			}
+			c.block(s)
 			return false
 		}
 		var n int
@@ -347,6 +356,7 @@ func (c *conn) deliver(s, to *side) bool {
 			return false
 		}
 	}
+	c.unblock(s)
 	return true
 }
 
@@ -360,6 +370,7 @@ func (c *conn) parkPipe(s *side) {
 
 // dropHeld forgets what is held of s.
 func (c *conn) dropHeld(s *side) {
+	c.unblock(s)
 	c.freeBuffer(s)
 	if s.inPipe > 0 {
 		c.worker.closePipe(s.pipe)

@@ -69,7 +69,7 @@ func (c *conn) replayElsewhere(errno sock.Errno) bool {
 	f.buf = append(append(make([]byte, 0, len(f.replay.kept)+len(rest)), f.replay.kept...), rest...)
 	f.used, f.replay.again = 0, len(f.replay.kept)
 	c.abandon()
-	c.client.bulk, c.settled, c.gone = false, false, false
+	c.client.bulk, c.settled, c.gone, c.bounded = false, false, false, false
 	c.connecting = l4.Unreached
 	c.patience = w.loop.Now() + c.route.Spec.ConnectTotal
 	c.phase = connecting

@@ -22,7 +22,11 @@ type Spec struct {
 	Idle         time.Duration // no byte in either direction; 0 means no limit
 	HalfClose    time.Duration // one side has ended, no progress of the other, > 0
 	Keepalive    Keepalive
-	Retries      int // further backends to try after a failed connect, >= 0
+	// Buffer bounds what the kernel holds of a connection in each place, in bytes, when
+	// many are blocked: what a client, or a backend, is to be sent and has no window
+	// for, and what a backend has sent and was not read; 0 leaves it to the kernel.
+	Buffer  int
+	Retries int // further backends to try after a failed connect, >= 0
 
 	FirstBytes time.Duration // all a client says before it has a backend: PROXY header, ClientHello, handshake; > 0
 	Proxy      ProxyIn

@@ -25,6 +25,7 @@ type worker struct {
 	buffers   []*buffer // spare ones, for what a peer cannot take at once
 	fronts    [][]byte  // the same of fronts
 	pipes     []sock.Pipe
+	blocked   int        // directions that wait for the other side to take bytes
 	session   l4.Session // scratch for Hooks.Ended
 	down      bool
 }
