@@ -199,7 +199,7 @@ pools:
 	if e := p.EndOf(t, c); e.Outcome != "ok" || e.Service != "web" || e.DatagramsIn != 2 || e.DatagramsOut != 2 || e.Total < float64(idle.Milliseconds()) {
 		t.Errorf("%+v", e)
 	}
-	if e := p.EndOf(t, s); e.Outcome != "idle" || e.Service != "silent" || e.Backend != "mute" || e.DatagramsIn != 3 || e.DatagramsOut != 0 || e.BytesIn != 15 || e.FirstByte != -1 {
+	if e := p.EndOf(t, s); e.Outcome != "idle" || e.By != "backend" || e.Service != "silent" || e.Backend != "mute" || e.DatagramsIn != 3 || e.DatagramsOut != 0 || e.BytesIn != 15 || e.FirstByte != -1 {
 		t.Errorf("%+v", e)
 	}
 	if n := p.Status(t).Connections; n != 0 {

@@ -67,8 +67,8 @@ func (s *session) leave(o l4.Outcome, by l4.Side) {
 }
 
 // retire has an open session leave, and its client counted no more.
-func (s *session) retire(o l4.Outcome) {
-	s.leave(o, l4.Proxy)
+func (s *session) retire(o l4.Outcome, by l4.Side) {
+	s.leave(o, by)
 	s.dismiss()
 }
 
@@ -104,9 +104,13 @@ func (s *session) Expired(*loop.Timer) {
 		w.loop.Start(&s.timer, left)
 		return
 	}
+	if s.told == refuses && s.asks { // nobody listens there any more
+		s.retire(l4.Idle, l4.Backend)
+		return
+	}
 	if s.firstByte != l4.Unreached {
 		if s.owed() {
-			s.retire(l4.OK)
+			s.retire(l4.OK, l4.Proxy)
 		} else {
 			s.end(l4.OK, l4.Proxy)
 		}
@@ -117,7 +121,7 @@ func (s *session) Expired(*loop.Timer) {
 		// One that hangs looks the same: for that there are active checks.
 		s.tell(answers)
 	}
-	s.retire(l4.Idle)
+	s.retire(l4.Idle, l4.Backend)
 }
 
 // end closes the session's socket, accounts for it and reports it. No datagram of it
@@ -206,6 +210,7 @@ func (s *session) report(o l4.Outcome, by l4.Side) {
 // refuse accounts for a datagram for which no session could be made.
 func (w *worker) refuse(f l4.Flow, r *route, o l4.Outcome) {
 	svc := r.service
+	w.refusal = o
 	svc.Stats.Outcomes[o].Add(1)
 	if kind, ok := noticeOf(o); ok {
 		w.server.notify(svc, kind, r.Pool.Name())

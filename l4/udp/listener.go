@@ -150,7 +150,11 @@ func (r *receiver) take() {
 			s, from = to.sessionOf(client, route), client
 		}
 		if s == nil {
-			route.service.drop(DropRefused, datagrams(size, segment))
+			n := datagrams(size, segment)
+			route.service.drop(DropRefused, n)
+			if w.refusal != l4.OK {
+				route.service.Stats.Outcomes[w.refusal].Add(n - 1) // of a train; the first one is counted
+			}
 			continue
 		}
 		s.takes(i)

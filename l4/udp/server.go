@@ -19,8 +19,9 @@
 //
 //   - ok: the backend has sent spec.Replies for each datagram, or has answered at
 //     all before the session was idle. To fall silent is the normal end in UDP.
-//   - idle: silence, and the backend had never answered: a one-way sender, or a
-//     backend that hangs. Or it gave way to a new client before the limit.
+//   - idle: silence, and the backend had never answered, or has refused what the client
+//     sent last (an ICMP error). It is by the backend then: it was its turn. Or, by the
+//     proxy, it gave way to a new client before the limit.
 //   - backend_down: its backend is not eligible any more. The client's next datagram
 //     is what finds out, and goes to another one.
 //   - drained, killed: by Kill and CloseBackend, or one idle limit after its listener

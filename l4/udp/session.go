@@ -71,6 +71,7 @@ func (r *receiver) newSession(client sock.Destination, route *route) *session {
 	w, flow := r.worker, r.flow(client)
 	switch {
 	case r.listener.retired.Load():
+		w.refusal = l4.OK
 		return nil
 	case route.Pool.Eligible() == 0:
 		// Before the limits: clients that keep trying must not use up their rate.

@@ -26,6 +26,9 @@ func TestIdle(t *testing.T) {
 		conn := p.dial()
 		conn.Write([]byte("hello"))
 		s := p.ended(1)[0]
+		if by := s.By; c.want == l4.Idle && by != l4.Backend {
+			t.Errorf("a backend that never answered: by %v", by)
+		}
 		if s.Outcome != c.want || s.Backend != c.back.spec.Name || s.Service != "service" || s.Pool != "pool" {
 			t.Errorf("%+v, want %v", s, c.want)
 		}
@@ -325,5 +328,37 @@ func TestConsistentHash(t *testing.T) {
 	}
 	if len(seen) < 2 {
 		t.Errorf("16 sources all went to %v", seen)
+	}
+}
+
+// A backend that has answered and then is gone has failed its client.
+func TestIdleAfterRefusal(t *testing.T) {
+	back := echo(t, "a")
+	p := start(t, specs(back), func(r *udp.Route) { r.Spec.Idle = 300 * time.Millisecond })
+	conn := p.dial()
+	ask(t, conn, "hello")
+	back.stop()
+	conn.Write([]byte("anybody?"))
+	if s := p.ended(1)[0]; s.Outcome != l4.Idle || s.By != l4.Backend {
+		t.Errorf("%v by %v", s.Outcome, s.By)
+	}
+}
+
+// Each datagram of a train is one that was refused, and the reason is counted as often.
+func TestRefusedTrain(t *testing.T) {
+	dead := sink(t, "a")
+	dead.spec.Weight = 0
+	for _, spray := range []bool{false, true} {
+		p := start(t, specs(dead), func(r *udp.Route) { r.Spec.Spray = spray })
+		conn := p.dial()
+		if err := sendTrain(conn, make([]byte, 95), 10); err != nil {
+			t.Fatal(err)
+		}
+		conn.Write([]byte("x"))
+		st := p.stats()
+		eventually(t, "eleven to be dropped", func() bool { return st.Dropped[udp.DropRefused].Load() == 11 })
+		if n := st.Outcomes[l4.NoBackend].Load(); n != 11 {
+			t.Errorf("spray %v: the reason is counted %d times", spray, n)
+		}
 	}
 }

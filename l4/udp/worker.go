@@ -38,6 +38,7 @@ type worker struct {
 	sprayed  []*sprayer // that have got datagrams of the tray
 	headers  []byte     // of these datagrams
 
+	refusal l4.Outcome // why there is no session for the present datagram; OK: its listener goes
 	session l4.Session // scratch for Hooks.Ended
 	down    bool
 }
