@@ -36,7 +36,7 @@ func explain(w io.Writer, f *config.File) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, e.String())
+	_, err := io.WriteString(w, f.Hide(e.String()))
 	return err
 }
 

@@ -63,7 +63,7 @@ func rate(name string, dst *float64) key {
 		}
 		f, err := strconv.ParseFloat(v.text, 64)
 		if !factor.MatchString(v.text) || err != nil || f != 0 && (f < leastRate || f > mostRate) {
-			v.fail("%s is not a rate; write 0 for no limit, or so many a second, from 0.001 to 10000000, such as 100 or 0.5", quote(v.text))
+			v.fail("%s is not a rate; write 0 for no limit, or so many a second, from 0.001 to 10000000, such as 100 or 0.5", v.quoted())
 			return
 		}
 		*dst = f
@@ -109,16 +109,16 @@ func (v *value) prefix() (p netip.Prefix, ok bool) {
 	}
 	if err == nil && p.Addr().Is4In6() {
 		if p.Bits() < 96 {
-			v.fail("%s is more than the IPv4 addresses in it; write IPv4 prefixes as 10.0.0.0/8", quote(v.text))
+			v.fail("%s is more than the IPv4 addresses in it; write IPv4 prefixes as 10.0.0.0/8", v.quoted())
 			return p, false
 		}
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
 	switch {
 	case err != nil:
-		v.fail("%s is no prefix; write one such as 10.0.0.0/8 or 2001:db8::/32, or an address", quote(v.text))
+		v.fail("%s is no prefix; write one such as 10.0.0.0/8 or 2001:db8::/32, or an address", v.quoted())
 	case p != p.Masked():
-		v.fail("%s has bits beyond its length; write %s for the network, or %s for the one address", quote(v.text), p.Masked(), p.Addr())
+		v.fail("%s has bits beyond its length; write %s for the network, or %s for the one address", v.quoted(), p.Masked(), p.Addr())
 	default:
 		return p, true
 	}

@@ -110,6 +110,7 @@ func TestEveryRuleHasABadFile(t *testing.T) {
 		"%d more problems from here on; put those above right first":                                                                        "TestMoreProblems",
 		"%d %s inherit more than %d values together; give long lists to those alone that need them":                                         "TestTooMuchInherited",
 		`more than %d keys in the form "? key"; write key: value`:                                                                           "TestQuestions",
+		"what is in %s is not valid here; look at what the variable holds":                                                                  "TestVariablesAreNotTold",
 		"the file is larger than %d MiB; is it the right one?":                                                                              "TestLoadTooLarge",
 		"the file lists no backend; write one a line, or [] for none":                                                                       "TestParseBackends",
 		"%s is a name; write the IP address, or move it to the key backends":                                                                "TestParseBackends",

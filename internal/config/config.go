@@ -30,6 +30,8 @@ type File struct {
 	Runtime  Runtime
 	Services []Service
 	Pools    []Pool
+
+	Variables []Variable // of the environment that are in it, as far as Hide hides them
 }
 
 // Admin says where the control interfaces listen.

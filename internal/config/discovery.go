@@ -79,7 +79,7 @@ func readServers(dst *[]netip.AddrPort) func(*value) {
 				server, err = netip.AddrPortFrom(a, 53), nil
 			}
 			if err != nil || server.Port() == 0 || !unicast(server.Addr()) {
-				item.fail("%s is not the address of a name server; write one such as 10.0.0.53, 10.0.0.53:5353 or [::1]:53", quote(item.text))
+				item.fail("%s is not the address of a name server; write one such as 10.0.0.53, 10.0.0.53:5353 or [::1]:53", item.quoted())
 				continue
 			}
 			servers = append(servers, netip.AddrPortFrom(server.Addr().Unmap(), server.Port()))
@@ -103,7 +103,7 @@ func (b *backend) readName(v *value) {
 	}
 	n.Host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if !isHost(n.Host) {
-		v.fail("%s is not a name that can be looked up; write one such as db.example.org:5432 or srv:_pg._tcp.example.org", quote(v.text))
+		v.fail("%s is not a name that can be looked up; write one such as db.example.org:5432 or srv:_pg._tcp.example.org", v.quoted())
 		return
 	}
 	b.name = n

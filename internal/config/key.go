@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -56,6 +57,9 @@ type value struct {
 // right.
 func (v *value) fail(format string, args ...any) {
 	v.bad = true
+	if v.expanded {
+		format, args = "%s", []any{v.veil(fmt.Sprintf(format, args...))}
+	}
 	v.add(v.at, v.path, format, args...)
 }
 
@@ -69,7 +73,8 @@ func (v *value) is(k kind, right string) bool {
 	case v.kind == null:
 		v.fail("has no value; give it one (%s) or remove the key", right)
 	default:
-		v.fail("is %s, and must be %s: %s", v.kind, k, right)
+		v.bad = true // of the value itself nothing is told
+		v.add(v.at, v.path, "is %s, and must be %s: %s", v.kind, k, right)
 	}
 	return false
 }

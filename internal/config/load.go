@@ -95,6 +95,7 @@ func load(r *report, inputs []input) (*File, error) {
 	if err := r.err(); err != nil {
 		return nil, err
 	}
+	f.Variables = r.variables
 	return f, nil
 }
 

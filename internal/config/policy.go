@@ -69,7 +69,7 @@ func readSplit(dst *float64) func(*value) {
 		}
 		f, err := strconv.ParseFloat(v.text, 64)
 		if !factor.MatchString(v.text) || err != nil || f > 1 {
-			v.fail("%s is not a part of the connections; write a number from 0 to 1, such as 0.5", quote(v.text))
+			v.fail("%s is not a part of the connections; write a number from 0 to 1, such as 0.5", v.quoted())
 			return
 		}
 		*dst = f
@@ -95,7 +95,7 @@ func readRemoval(dst *Removal) func(*value) {
 			}
 			*dst = Removal{Close: true, After: d}
 		default:
-			v.fail("%s is not known here; write keep, close or drain 30s", quote(v.text))
+			v.fail("%s is not known here; write keep, close or drain 30s", v.quoted())
 		}
 	}
 }

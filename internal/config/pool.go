@@ -92,7 +92,7 @@ func (b *backend) readAddress(v *value) {
 	case problem != "":
 		v.fail("%s", problem)
 	case !e.addr.IsValid():
-		v.fail(`%s has no address; write "address:port"`, quote(v.text))
+		v.fail(`%s has no address; write "address:port"`, v.quoted())
 	case !unicast(e.addr):
 		v.fail("%s is not the address of one host; write one to connect to", e.addr)
 	default:
@@ -197,7 +197,7 @@ func readBound(dst *float64) func(*value) {
 		}
 		f, err := strconv.ParseFloat(v.text, 64)
 		if !factor.MatchString(v.text) || err != nil || f != 0 && (f < 1 || f > 100) {
-			v.fail("%s is not a load factor; write 0 for off, or from 1 to 100, such as 1.25", quote(v.text))
+			v.fail("%s is not a load factor; write 0 for off, or from 1 to 100, such as 1.25", v.quoted())
 			return
 		}
 		*dst = f
@@ -217,7 +217,7 @@ func readSource(dst *netip.Addr, transparent *bool) func(*value) {
 		case v.text == "client":
 			*dst, *transparent = netip.Addr{}, true
 		case err != nil || a.Zone() != "" || !unicast(a):
-			v.fail("%s is not an IP address of a host; write one of this host, client, or nothing", quote(v.text))
+			v.fail("%s is not an IP address of a host; write one of this host, client, or nothing", v.quoted())
 		default:
 			*dst, *transparent = a.Unmap(), false
 		}

@@ -106,7 +106,7 @@ func readHex(dst *string) func(*value) {
 			return
 		}
 		if !hexDigits.MatchString(v.text) {
-			v.fail(`%s is not hex; write pairs of hex digits, such as "50 49 4e 47"`, quote(v.text))
+			v.fail(`%s is not hex; write pairs of hex digits, such as "50 49 4e 47"`, v.quoted())
 			return
 		}
 		b, _ := hex.DecodeString(strings.ReplaceAll(v.text, " ", ""))
@@ -163,7 +163,7 @@ func readCommand(dst *[]string) func(*value) {
 		case len(argv) == 0:
 			v.fail("an empty list; write the absolute path of a program, and arguments")
 		case !path.IsAbs(argv[0]):
-			v.fail("%s is not an absolute path; write one, such as /usr/local/bin/check-db", quote(argv[0]))
+			v.fail("%s is not an absolute path; write one, such as /usr/local/bin/check-db", v.elements()[0].quoted())
 		default:
 			*dst = argv
 		}
@@ -240,7 +240,7 @@ func readHeaders(dst *[]health.Header) func(*value) {
 				item.fail("%s is here already, upper and lower case being the same; keep one", quote(p.key))
 			case !item.scalar("text"):
 			case !fieldValue.MatchString(item.text):
-				item.fail("%s is no header value; write visible ASCII, with blanks only inside", quote(item.text))
+				item.fail("%s is no header value; write visible ASCII, with blanks only inside", item.quoted())
 			default:
 				headers = append(headers, health.Header{Name: p.key, Value: item.text})
 			}

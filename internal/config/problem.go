@@ -66,6 +66,7 @@ type report struct {
 	seen      map[uint64]struct{} // hashes of all: what several pools inherit is wrong once
 	catalogue []row               // every key, once one is unknown
 	compared  int                 // words looked at for suggestions
+	variables []Variable          // that the values hold, long ones
 }
 
 var seed = maphash.MakeSeed()
@@ -77,6 +78,15 @@ func (r *report) add(at position, key, format string, args ...any) {
 	}
 	if at.source == nil {
 		at.source = &source{name: "default"}
+	}
+	for i, arg := range args {
+		switch arg.(type) {
+		case int, position:
+			continue // no variable can be in it
+		}
+		if text := fmt.Sprint(arg); len(r.variables) > 0 && hide(r.variables, text) != text {
+			args[i] = hide(r.variables, text)
+		}
 	}
 	p := Problem{
 		File: at.name, Line: at.line, Column: at.column, order: at.order,

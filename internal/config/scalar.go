@@ -25,7 +25,7 @@ func (v *value) unquoted(right string) bool {
 		return true
 	}
 	if v.kind == quoted && !v.missing {
-		v.fail("%s is in quotes; write %s without them", quote(v.text), right)
+		v.fail("%s is in quotes; write %s without them", v.quoted(), right)
 	}
 	return false
 }
@@ -34,7 +34,7 @@ func (v *value) unquoted(right string) bool {
 // is wanted; for anything else it is the example.
 func (v *value) listOr(example string) string {
 	if _, _, problem := parseEndpoint(v.text, true); problem == "" && (v.kind == plain || v.kind == quoted) {
-		return "[" + quote(v.text) + "]"
+		return "[" + v.quoted() + "]"
 	}
 	return example
 }
@@ -46,7 +46,7 @@ func text(name, typ, def string, dst *string, check func(string) string) key {
 			return
 		}
 		if right := check(v.text); right != "" {
-			v.fail("%s is not valid; %s", quote(v.text), right)
+			v.fail("%s is not valid; %s", v.quoted(), right)
 			return
 		}
 		*dst = v.text
@@ -63,7 +63,7 @@ func boolean(name, def string, dst *bool) key {
 		case "true", "false":
 			*dst = v.text == "true"
 		default:
-			v.fail("%s is not a boolean; write true or false", quote(v.text))
+			v.fail("%s is not a boolean; write true or false", v.quoted())
 		}
 	}}
 }
@@ -91,14 +91,14 @@ func (v *value) among(now, soon []string) bool {
 		return false
 	}
 	if lower := strings.ToLower(v.text); slices.Contains(now, lower) {
-		v.fail("%s is not known here, where words are in lower case; write %s (did you mean %q?)", quote(v.text), oneOf(now), lower)
+		v.fail("%s is not known here, where words are in lower case; write %s (did you mean %q?)", v.quoted(), oneOf(now), lower)
 		return false
 	}
 	hint := ""
 	if word := Nearest(v.text, now); word != "" {
 		hint = fmt.Sprintf(" (did you mean %q?)", word)
 	}
-	v.fail("%s is not known here; write %s%s", quote(v.text), oneOf(now), hint)
+	v.fail("%s is not known here; write %s%s", v.quoted(), oneOf(now), hint)
 	return false
 }
 
@@ -116,7 +116,7 @@ func number(name, def string, dst *int, lo, hi int) key {
 			return
 		}
 		if !decimal.MatchString(v.text) {
-			v.fail("%s is not a whole number; write one from %d to %d, digits only", quote(v.text), lo, hi)
+			v.fail("%s is not a whole number; write one from %d to %d, digits only", v.quoted(), lo, hi)
 			return
 		}
 		n, err := strconv.Atoi(v.text)
@@ -129,7 +129,7 @@ func number(name, def string, dst *int, lo, hi int) key {
 }
 
 // short is the text without quotes, for values that are known to be numbers.
-func (v *value) short() string { return strings.Trim(quote(v.text), `"`) }
+func (v *value) short() string { return strings.Trim(v.quoted(), `"`) }
 
 // maxCount bounds counts of connections: no kernel has more descriptors.
 const maxCount = 1 << 30
@@ -149,7 +149,7 @@ func countFrom(name, def string, dst *int, lo int, hi string) key {
 		}
 		n, ok := parseCount(v.text)
 		if !ok {
-			v.fail("%s is not a count; write a number from %d to %s, such as 500 or 10k (10240)", quote(v.text), lo, hi)
+			v.fail("%s is not a count; write a number from %d to %s, such as 500 or 10k (10240)", v.quoted(), lo, hi)
 			return
 		}
 		if n < lo || n > most {
@@ -208,7 +208,7 @@ func span(name, def string, dst *time.Duration, limits string, ok func(time.Dura
 		case errors.Is(err, errNoUnit):
 			v.fail("%s has no unit; write %ss for seconds, %sms for milliseconds", v.short(), v.short(), v.short())
 		case errors.Is(err, errNoDuration):
-			v.fail("%s is not a duration; write a number and a unit (ms, s, m, h), such as 500ms or 1m30s", quote(v.text))
+			v.fail("%s is not a duration; write a number and a unit (ms, s, m, h), such as 500ms or 1m30s", v.quoted())
 		case err != nil || !ok(d):
 			v.fail("%s is out of range; allowed is %s", v.short(), limits)
 		default:

@@ -48,7 +48,7 @@ func (s *service) readListen(v *value) {
 		e, isName, problem := parseEndpoint(item.text, true)
 		switch {
 		case isName:
-			item.fail(`%s has a name for a host; write an IP address of this host, or ":port" for all of them`, quote(item.text))
+			item.fail(`%s has a name for a host; write an IP address of this host, or ":port" for all of them`, item.quoted())
 		case problem != "":
 			item.fail("%s", problem)
 		case e.addr.IsMulticast():
@@ -129,7 +129,7 @@ func (r *root) readAdminHTTP(dst *string) func(*value) {
 		e, isName, problem := parseEndpoint(v.text, false)
 		switch {
 		case isName:
-			v.fail(`%s has a name for a host; write an IP address of this host, such as "127.0.0.1:9905", or "" for off`, quote(v.text))
+			v.fail(`%s has a name for a host; write an IP address of this host, such as "127.0.0.1:9905", or "" for off`, v.quoted())
 		case problem != "":
 			v.fail("%s", problem)
 		default:

@@ -36,10 +36,12 @@ func (d *Daemon) apply(file *config.File) (changes []string, err error) {
 	old := d.generation.Load()
 	c, err := d.prepare(file)
 	if err != nil {
-		return nil, err
+		return nil, hidden(file, err)
 	}
 	d.commit(c)
-	changes = append(diff(old.file, file), fileChanges(old, c.next)...)
+	for _, line := range append(diff(old.file, file), fileChanges(old, c.next)...) {
+		changes = append(changes, old.file.Hide(file.Hide(line)))
+	}
 	if file.Runtime.Workers != d.workers {
 		changes = append(changes, fmt.Sprintf("runtime: workers %d -> %d takes a restart", d.workers, file.Runtime.Workers))
 	}

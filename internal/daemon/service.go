@@ -44,9 +44,13 @@ func Check(file *config.File) (warnings []string, err error) {
 		g.pools = append(g.pools, &pool{Pool: spec})
 	}
 	if err := errors.Join(g.planServices(&generation{}), g.planUpstreams(), g.planFiles()); err != nil {
-		return nil, err
+		return nil, hidden(file, err)
 	}
-	return append(g.warnings(), unresolved(file)...), nil
+	warnings = g.warnings()
+	for _, w := range unresolved(file) {
+		warnings = append(warnings, file.Hide(w))
+	}
+	return warnings, nil
 }
 
 // warnings are of the files that the generation uses.
@@ -60,6 +64,9 @@ func (g *generation) warnings() (all []string) {
 		if p.tls != nil {
 			all = append(all, below("pools."+p.Balance.Name, p.tls.Warnings())...)
 		}
+	}
+	for i, w := range all {
+		all[i] = g.file.Hide(w)
 	}
 	return all
 }
@@ -77,6 +84,14 @@ func (g *generation) notSilent() (all []string) {
 		}
 	}
 	return all
+}
+
+// hidden is err without what variables of the file hold.
+func hidden(file *config.File, err error) error {
+	if text := file.Hide(err.Error()); text != err.Error() {
+		return errors.New(text)
+	}
+	return err
 }
 
 // below completes texts that begin with keys of the object at a path.
