@@ -6,7 +6,7 @@ SHELL       := bash
 .DEFAULT_GOAL := help
 
 GO       ?= go
-FUZZTIME ?= 10s
+FUZZTIME ?= 3m
 SOAK     ?= 10m
 # A package that takes longer than this hangs.
 TIMEOUT  ?= 15m
@@ -49,7 +49,7 @@ bench: build ## compare with HAProxy and nginx (BENCHFLAGS=--quick; see docs/ben
 gobench: ## Go benchmarks of the packages
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-fuzz: ## run every fuzz target for a short while (FUZZTIME=10s each)
+fuzz: ## run every fuzz target (FUZZTIME=3m for all of them together)
 	GO='$(GO)' scripts/fuzz.sh $(FUZZTIME)
 
 lab: deps ## only the tests that need network namespaces; needs root

@@ -105,7 +105,9 @@ func parseControl(b []byte) (local Local, segment int) {
 			// The last two differ for broadcasts, which nobody can reply from. A
 			// dual-stack socket tells both this and, before it, the mapped one
 			// below, which is the header's.
-			local = Local{addr: netip.AddrFrom4([4]byte(data[4:8])).As16()}
+			if a := netip.AddrFrom4([4]byte(data[4:8])); !a.IsMulticast() {
+				local = Local{addr: a.As16()}
+			}
 		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
 			switch a := netip.AddrFrom16([16]byte(data[:16])); {
 			case a.IsMulticast():
