@@ -128,6 +128,22 @@ func (m *Monitor) Status(key string) (Status, bool) {
 	return t.snapshot(), true
 }
 
+// Overdue returns the key of a target whose probe has not ended, or whose verdict has
+// not been taken, for longer than that after the probe's timeout; "" if there is none.
+func (m *Monitor) Overdue(longer time.Duration) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, t := range m.targets {
+		t.mu.Lock()
+		due := t.due
+		t.mu.Unlock()
+		if !due.IsZero() && time.Since(due) > longer {
+			return key
+		}
+	}
+	return ""
+}
+
 // Close ends all probing and waits for it.
 func (m *Monitor) Close() {
 	m.setMu.Lock()

@@ -25,6 +25,7 @@ type target struct {
 	urgent bool       // somebody wants to know at once
 	alive  bool       // there is a goroutine
 	abort  context.CancelFunc
+	due    time.Time // when the probe that is under way has to be over; zero = there is none
 	status Status
 
 	// Owned by the goroutine; handed to the next one under mu.
@@ -172,8 +173,13 @@ func (t *target) probe() {
 	ctx, cancel := context.WithTimeout(t.ctx, t.cur.Spec.Timeout)
 	defer cancel()
 	t.mu.Lock()
-	t.abort = cancel
+	t.abort, t.due = cancel, start.Add(t.cur.Spec.Timeout)
 	t.mu.Unlock()
+	defer func() {
+		t.mu.Lock()
+		t.due = time.Time{}
+		t.mu.Unlock()
+	}()
 
 	awake := watch(t.cur.Spec.Timeout)
 	res := timed(ctx, t.prober, t.streak.Up())

@@ -2,12 +2,11 @@ package main
 
 import (
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/poise-lb/poise/internal/daemon"
+	"github.com/poise-lb/poise/internal/signals"
 )
 
 func runCommand() *cobra.Command {
@@ -25,19 +24,15 @@ func runCommand() *cobra.Command {
 The log goes to standard error, the access log where log.access says.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Before anything else, so that no signal is missed or has its default
-			// effect, however early it comes.
-			signals := make(chan os.Signal, 8)
-			signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
-			defer signal.Stop(signals)
-			// The reader of the access log may go away; traffic must not go with it.
-			signal.Ignore(syscall.SIGPIPE)
+			reloads, stops, release := signals.Take()
+			defer release()
 			return daemon.Run(cmd.Context(), daemon.Options{
 				Path:       path,
 				Version:    version,
 				Stdout:     os.Stdout,
 				Stderr:     os.Stderr,
-				Signals:    signals,
+				Reloads:    reloads,
+				Stops:      stops,
 				Standalone: true,
 			})
 		},

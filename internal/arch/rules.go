@@ -32,6 +32,7 @@ var House = Rules{
 		"internal/hostnet": nil,
 		"internal/loadgen": nil,
 		"internal/spool":   nil,
+		"internal/signals": nil,
 		"internal/lab":     nil,
 		"internal/arch":    nil,
 

@@ -43,9 +43,9 @@ type Options struct {
 	Stderr  io.Writer // for the log
 	Version string
 
-	// Signals brings SIGHUP, which reloads; anything else stops, and a second one
-	// stops now. It may be nil: the end of Run's context stops as well.
-	Signals <-chan os.Signal
+	// Reloads asks for reloads, Stops for the end; a second one stops now. They may be
+	// nil: the end of Run's context stops as well.
+	Reloads, Stops <-chan os.Signal
 
 	// Standalone means that the process is the daemon's own: it gives up
 	// privileges and tells the service manager how it is.
@@ -204,7 +204,7 @@ func start(o Options) (*Daemon, error) {
 	d.background.Go(func() { cert.Watch(living, d.certificates, d.log, func(s cert.State) { d.certState.Store(&s) }) })
 	d.background.Go(func() { d.keepRecent(living) })
 	d.background.Go(func() { d.operator.saver(living) })
-	d.background.Go(func() { d.feedWatchdog(living) })
+	d.background.Go(func() { d.feedWatchdog(living, d.notify) })
 	d.log.Info("started", "version", o.Version, "pid", os.Getpid(), "config", o.Path,
 		"services", len(file.Services), "pools", len(file.Pools),
 		"workers", n, "descriptor_limit", sock.DescriptorLimit())
@@ -255,17 +255,6 @@ func (d *Daemon) Ready() error {
 		return errors.New("starting")
 	case stopping:
 		return errors.New("stopping")
-	}
-	return nil
-}
-
-// livePatience is how long a loop may be busy before it counts as stuck.
-const livePatience = time.Second
-
-// Live returns nil while every event loop takes its turns.
-func (d *Daemon) Live() error {
-	if !d.data.healthy(livePatience) {
-		return fmt.Errorf("an event loop has not answered for %s", livePatience)
 	}
 	return nil
 }

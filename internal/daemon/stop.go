@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/poise-lb/poise/l4"
@@ -30,11 +29,10 @@ func (d *Daemon) serve(ctx context.Context) {
 		case <-ctx.Done():
 			d.stop("context ended")
 			return
-		case s := <-d.options.Signals:
-			if s != syscall.SIGHUP {
-				d.stop(s.String())
-				return
-			}
+		case s := <-d.options.Stops:
+			d.stop(s.String())
+			return
+		case <-d.options.Reloads:
 			d.reloads.ask()
 		}
 	}
@@ -57,7 +55,9 @@ func (d *Daemon) stop(why string) {
 	d.notify.stopping(limits)
 	pause(hurry, limits.PreStop)
 
-	await(hurry, d.stopAccepting)
+	inTime, cancelInTime := context.WithTimeout(hurry, leaving)
+	await(inTime, d.stopAccepting)
+	cancelInTime()
 	d.log.Info("draining", "connections", d.data.active())
 	d.awaitIdle(hurry, limits.Drain)
 	if left := d.data.active(); left > 0 {
@@ -84,16 +84,10 @@ func (d *Daemon) stop(why string) {
 // awaitSecond calls second when another signal to stop comes, and returns then,
 // or when hurry ends otherwise.
 func (d *Daemon) awaitSecond(hurry context.Context, second func()) {
-	for {
-		select {
-		case <-hurry.Done():
-			return
-		case s := <-d.options.Signals:
-			if s != syscall.SIGHUP {
-				second()
-				return
-			}
-		}
+	select {
+	case <-hurry.Done():
+	case <-d.options.Stops:
+		second()
 	}
 }
 

@@ -44,14 +44,13 @@ func (n notifier) stopping(limits config.Runtime) {
 		fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (limits.PreStop+limits.Drain+afterwards).Microseconds()))
 }
 
-// feedWatchdog tells the service manager that the data path is alive, while it
-// is, twice in the interval that it asks for (WatchdogSec=).
-func (d *Daemon) feedWatchdog(ctx context.Context) {
+// feedWatchdog tells the service manager that the process is alive, while it is, twice in the interval that it asks for (WatchdogSec=).
+func (d *Daemon) feedWatchdog(ctx context.Context, n notifier) {
 	interval, err := systemd.SdWatchdogEnabled(false)
 	if err != nil {
 		d.log.Warn("the service manager's watchdog is not fed", "error", err)
 	}
-	if interval <= 0 || d.notify.log == nil {
+	if interval <= 0 || n.log == nil {
 		return
 	}
 	tick := time.NewTicker(interval / 2)
@@ -61,8 +60,8 @@ func (d *Daemon) feedWatchdog(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if d.data.healthy(interval / 4) {
-				d.notify.send(systemd.SdNotifyWatchdog)
+			if d.alive(interval/4) == nil {
+				n.send(systemd.SdNotifyWatchdog)
 			}
 		}
 	}
