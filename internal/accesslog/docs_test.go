@@ -29,6 +29,7 @@ func section(t *testing.T, from, to string) string {
 // the phase) they are those of the log.
 func TestDocumentedLetters(t *testing.T) {
 	_, table, _ := strings.Cut(section(t, "### How a connection ended", "## Admission"), "| outcome | letters |\n")
+	table, _, _ = strings.Cut(table, "\n\n") // another table may follow
 	quoted := regexp.MustCompile("`([^`]+)`")
 	words := func(cell string) (list []string) {
 		for _, m := range quoted.FindAllStringSubmatch(cell, -1) {

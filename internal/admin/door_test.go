@@ -54,6 +54,12 @@ func get(c net.Conn, path string) string {
 	return string(b)
 }
 
+// anew is a fake whose every status is its own, as a daemon's is: several are made and
+// completed at once.
+type anew struct{ *fake }
+
+func (anew) Status() Status { return sample() }
+
 // idlers are what clients do that keep a place without end.
 var idlers = map[string]string{
 	"silent":             "",
@@ -67,7 +73,7 @@ var idlers = map[string]string{
 // their number is bounded.
 func TestIdleClientsGiveWay(t *testing.T) {
 	const places = 8
-	doors, open := crowd(t, &fake{status: sample()}, places, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "m 1\n") })
+	doors, open := crowd(t, anew{&fake{}}, places, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "m 1\n") })
 	for name, dial := range doors {
 		for kind, text := range idlers {
 			for range 5 * places {
