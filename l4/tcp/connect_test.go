@@ -191,7 +191,9 @@ func TestSourceAddress(t *testing.T) {
 // A source address this host lacks is our fault, not the backend's.
 func TestSourceAddressMissing(t *testing.T) {
 	p := start(t, one(echo(t)), func(r *tcp.Route) { r.To.Source = netip.MustParseAddr("192.0.2.1") })
-	p.dial().Read(make([]byte, 1))
+	if err := p.refused(); !isReset(err) {
+		t.Errorf("the client sees %v", err)
+	}
 	p.outcome(l4.NoLocalPort)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -243,7 +245,9 @@ func TestBackendLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.dial().Read(make([]byte, 1))
+	if err := p.refused(); !isReset(err) {
+		t.Errorf("the client sees %v", err)
+	}
 	p.outcome(l4.RefusedLimit)
 	if got := []int64{p.pool.Backends()[0].Active(), p.pool.Backends()[1].Active()}; got[0] != 2 || got[1] != 1 {
 		t.Errorf("open: %v", got)
