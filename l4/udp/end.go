@@ -81,7 +81,7 @@ func (s *session) dismiss() {
 
 // isDone reports whether the backend has sent all the replies that are due.
 func (s *session) isDone() bool {
-	return s.out.datagrams >= s.in.datagrams*uint64(s.route.Spec.Replies)
+	return s.replies >= s.in.datagrams*uint64(s.route.Spec.Replies)
 }
 
 // finishIfDone ends the session if its client has sent nothing more meanwhile.

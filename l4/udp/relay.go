@@ -144,12 +144,14 @@ func (s *session) answered(i int) {
 	if s.firstByte == l4.Unreached || s.told != answers {
 		s.praise()
 	}
+	size := len(w.replies.Payload(i))
+	n := datagrams(size, w.replies.segments[i])
+	s.replies += n
 	if !w.replies.Whole(i) {
 		s.route.service.drop(DropTooLarge, 1)
 		return
 	}
-	size := len(w.replies.Payload(i))
-	s.out.add(datagrams(size, w.replies.segments[i]), size)
+	s.out.add(n, size)
 	w.owners[i] = s
 	if w.replies.push(&r.replies, i) {
 		w.answering = append(w.answering, r)

@@ -40,6 +40,7 @@ type session struct {
 	in, out  traffic
 	queue    chain  // of the tray of requests, to be sent on
 	queued   uint64 // datagrams in it
+	replies  uint64 // of the backend, also those that could not be sent on
 	fd       int32
 	lost     uint32 // see Service.overflow
 	ports    *ports // the port's budget; nil if it has none, as the ports of clients
