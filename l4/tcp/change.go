@@ -176,6 +176,7 @@ func (c *Change) Commit() {
 	}
 	begun.Wait()
 	// Only now: clients that an old listener turns away may be those of a new one.
+	s.withdraw(retired)
 	for _, l := range retired {
 		l.retire()
 	}
@@ -184,6 +185,24 @@ func (c *Change) Commit() {
 	}
 	if len(retired) > 0 {
 		s.descriptors.Measure()
+	}
+}
+
+// withdraw takes listeners that are replaced out of the kernel's choice, all sockets of
+// one in a row: as long as one is left the kernel chooses between all of them, and a
+// socket that is withdrawn drops what it gets.
+func (s *Server) withdraw(listeners []*listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range listeners {
+		if !l.replaced || s.closed {
+			continue
+		}
+		for _, a := range l.sockets {
+			if a.fd >= 0 && sock.Withdraw(a.fd) != 0 {
+				l.replaced = false // SYNs are dropped then
+			}
+		}
 	}
 }
 

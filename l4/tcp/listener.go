@@ -19,7 +19,8 @@ type listener struct {
 	sockets []*acceptor // one per worker
 	// replaced says that another listener has clients' addresses in common with this
 	// one, which goes: a wildcard in the place of one of its addresses, or the other
-	// way round. It is set before it is retired.
+	// way round. Then clients must not be dropped, they would be a second late: its
+	// sockets are withdrawn. It is set before it is retired.
 	replaced bool
 	gone     sync.WaitGroup
 }
@@ -157,10 +158,8 @@ func (a *acceptor) retire() {
 		return
 	}
 	a.retiring, a.paused = true, false
-	// Where another listener is to have the clients they must not be dropped: they would
-	// be a second late. Without either, at worst what comes in the last instant is reset.
-	if !a.listener.replaced || sock.Withdraw(a.fd) != 0 {
-		sock.RefuseNew(a.fd)
+	if !a.listener.replaced {
+		sock.RefuseNew(a.fd) // without it, at worst what comes in the last instant is reset
 	}
 	a.worker.loop.Start(&a.timer, retireGrace)
 	a.Ready(0)
