@@ -32,7 +32,9 @@ func take() {
 	signal.Notify(reload, syscall.SIGHUP)
 	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
 	// The reader of a log may go away; traffic must not go with it.
-	signal.Ignore(syscall.SIGPIPE)
+	// A handler of which nothing comes: check programs would inherit that a signal is
+	// ignored.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 }
 
 // Take returns what asks for a reload and what asks for the end, those included that

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/poise-lb/poise/internal/loadgen"
+)
+
+// A check program starts as from a clean shell, whatever Poise does with signals and
+// whatever it was started with: no signal is ignored, and only descriptors 0 to 2 are
+// open, in a process group of its own.
+func TestExecStartsClean(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	found, program := filepath.Join(dir, "found"), filepath.Join(dir, "check")
+	script := fmt.Sprintf(`#!/bin/sh
+{ grep SigIgn /proc/$$/status; cut -d' ' -f1,5 /proc/$$/stat; ls /proc/$$/fd; } >%[1]s.new
+mv %[1]s.new %[1]s
+`, found)
+	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.Open(program) // what whoever starts Poise forgets to close
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer left.Close()
+	web := backend(t, "web", loadgen.Behaviour{})
+	start(t, "runtime: {allow_exec: true}\n"+webConfig(addr(t), "", fmt.Sprintf("check: {type: exec, interval: 100ms, exec: {command: [%s]}}", program), member("web", web.Addr())),
+		func(c *exec.Cmd) { c.ExtraFiles = []*os.File{left, left} })
+	var lines []string
+	eventually(t, "the check to run", func() bool {
+		b, err := os.ReadFile(found)
+		lines = strings.Split(string(b), "\n")
+		return err == nil && len(lines) > 3
+	})
+	if got := strings.Fields(lines[0]); len(got) != 2 || strings.Trim(got[1], "0") != "" {
+		t.Errorf("signals that are ignored: %q", lines[0])
+	}
+	for _, fd := range lines[2:] {
+		// A shell keeps its script and what it has redirected open at 10 and above.
+		if len(fd) == 1 && fd > "2" {
+			t.Errorf("descriptor %s is open, of %q", fd, lines[2:])
+		}
+	}
+	if ids := strings.Fields(lines[1]); len(ids) != 2 || ids[0] != ids[1] {
+		t.Errorf("process and its group: %q", lines[1])
+	}
+}
