@@ -3,6 +3,7 @@ package balance
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,9 +21,10 @@ type Pool struct {
 	// the order in which views are published.
 	mu        sync.Mutex
 	spec      Spec
-	backends  []*Backend // configured, in that order
-	leaving   []*Backend // removed, perhaps still with leases
-	populated bool       // has had backends
+	backends  []*Backend                  // configured, in that order
+	addresses map[netip.AddrPort]struct{} // of backends; immutable
+	leaving   []*Backend                  // removed, perhaps still with leases
+	populated bool                        // has had backends
 	sticky    *stickyTable
 	step      *time.Timer // the next step of a slow start; nil = nobody is in one
 
@@ -113,6 +115,10 @@ func (p *Pool) Update(spec Spec) (removed []*Backend) {
 	}
 	p.leaving = slices.DeleteFunc(append(p.leaving, removed...), func(b *Backend) bool { return seen[b] })
 	p.spec, p.backends = spec, next
+	p.addresses = make(map[netip.AddrPort]struct{}, len(next))
+	for _, b := range next {
+		p.addresses[b.Addr().AddrPort] = struct{}{}
+	}
 	switch s := spec.Sticky; {
 	case s == nil:
 		p.sticky = nil
@@ -218,6 +224,12 @@ func (p *Pool) Spec() Spec {
 
 // Backends returns the configured backends in configured order.
 func (p *Pool) Backends() []*Backend { return slices.Clone(p.view.Load().backends) }
+
+// Has reports whether a configured backend has this address, eligible or not.
+func (p *Pool) Has(a netip.AddrPort) bool {
+	_, has := p.view.Load().addresses[a]
+	return has
+}
 
 // Leaving returns the removed backends that still have leases.
 func (p *Pool) Leaving() []*Backend {

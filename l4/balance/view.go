@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -24,6 +25,7 @@ type view struct {
 	queue         Queue
 	retry         RetryBudget
 	backends      []*Backend
+	addresses     map[netip.AddrPort]struct{} // of these
 	leaving       []*Backend
 }
 
@@ -38,8 +40,8 @@ func (p *Pool) rebuildLocked() {
 	v := &view{
 		hash: p.spec.Hash, queue: p.spec.Queue, retry: p.spec.Retry,
 		sticky:   p.sticky,
-		backends: p.backends,
-		leaving:  slices.Clone(p.leaving),
+		backends: p.backends, addresses: p.addresses,
+		leaving: slices.Clone(p.leaving),
 	}
 	if p.sticky != nil {
 		v.stickyTTL = p.spec.Sticky.TTL

@@ -27,3 +27,17 @@ func MeetsItself(fd int, dst netip.AddrPort) bool {
 func IsSame(local, dst netip.AddrPort) bool {
 	return local == netip.AddrPortFrom(dst.Addr().Unmap().WithZone(""), dst.Port())
 }
+
+// IsOwn reports whether a is an address of this host: the kernel would send from it what
+// is sent to it. It takes a local port for a moment, and is false where there is none.
+func IsOwn(a netip.Addr) bool {
+	if a.IsLoopback() {
+		return true
+	}
+	fd, err := ConnectUDP(netip.AddrPortFrom(a, 9), netip.Addr{}, false) // nothing is sent
+	if err != 0 {
+		return false
+	}
+	defer Close(fd)
+	return LocalAddr(fd).Addr() == a.WithZone("")
+}

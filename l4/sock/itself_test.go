@@ -86,3 +86,14 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	}
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 }
+
+func TestIsOwn(t *testing.T) {
+	for a, want := range map[string]bool{
+		"127.0.0.1": true, "127.9.9.9": true, "::1": true,
+		"192.0.2.1": false, "2001:db8::1": false, // of documents (RFC 5737, RFC 3849)
+	} {
+		if got := sock.IsOwn(netip.MustParseAddr(a)); got != want {
+			t.Errorf("%s: %v", a, got)
+		}
+	}
+}

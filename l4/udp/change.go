@@ -32,7 +32,7 @@ func (s *Server) Prepare(routes []Route) (*Change, error) {
 	s.changing.Lock()
 	c := &Change{server: s, ports: s.portsOf(routes), routes: map[l4.Listen]Route{}, specs: routes}
 	if s.rests == nil && len(routes) > 0 {
-		s.rests = newRests() // not needed, and a few MiB, where there is only TCP
+		s.rests, s.sockets = newRests(), newSockets() // a few MiB, not needed where there is only TCP
 	}
 	var errs []error
 	for _, r := range routes {
@@ -191,6 +191,7 @@ func (c *Change) Commit() {
 	for _, l := range c.opened {
 		s.listeners[l.listen] = l
 	}
+	s.publishLocked()
 	for key, r := range c.routes {
 		l := s.listeners[key]
 		l.route.Store(&route{Route: r, service: services[r.Spec.Name], ports: c.ports[r.Source]})
@@ -244,9 +245,7 @@ func (s *Server) unclaim(listeners []*listener) {
 		l.claimed = false
 	}
 	s.mu.Unlock()
-	for _, l := range listeners {
-		s.closeVacant(l)
-	}
+	s.closeVacant(listeners)
 }
 
 // retire has listeners marked as retired make no more sessions, and closes those
@@ -259,25 +258,36 @@ func (s *Server) retire(listeners []*listener, limited bool) {
 			l.receivers[i].retire(limited)
 		}
 	})
+	s.closeVacant(listeners)
+}
+
+// closeVacant closes those of some listeners that are retired and have no sessions.
+func (s *Server) closeVacant(listeners []*listener) {
+	closed := false
 	for _, l := range listeners {
-		s.closeVacant(l)
+		closed = s.closeIfVacant(l) || closed
+	}
+	if closed {
+		s.mu.Lock()
+		s.publishLocked()
+		s.mu.Unlock()
 	}
 }
 
-// closeVacant closes a retired listener that has no sessions.
-func (s *Server) closeVacant(l *listener) {
+func (s *Server) closeIfVacant(l *listener) (closed bool) {
 	s.mu.Lock()
 	vacant := l.retired.Load() && !l.claimed && !l.closing && l.sessions.Load() == 0
 	l.closing = l.closing || vacant
 	s.mu.Unlock()
 	if !vacant {
-		return
+		return false
 	}
 	s.close(l)
 	s.mu.Lock()
 	delete(s.listeners, l.listen)
 	s.mu.Unlock()
 	close(l.gone)
+	return true
 }
 
 // attend closes what becomes vacant, until vacated is closed: loops must not wait for
@@ -298,7 +308,5 @@ func (s *Server) closeAllVacant() {
 		}
 	}
 	s.mu.Unlock()
-	for _, l := range retired {
-		s.closeVacant(l)
-	}
+	s.closeVacant(retired)
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
-	"github.com/poise-lb/poise/l4/sock"
 )
 
 // takeUp makes a route of a later configuration the session's; it reports false if
@@ -144,7 +143,7 @@ func (s *session) end(o l4.Outcome, by l4.Side) {
 	w.loop.StopTimer(&s.timer)
 	s.flushCounts()
 	w.loop.Remove(int(s.fd))
-	sock.Close(int(s.fd))
+	s.closeSocket(int(s.fd), s.backend())
 	w.server.descriptors.GiveShare(1)
 	w.server.rests.add(s.local, s.backend(), s.expects())
 	s.givePort()

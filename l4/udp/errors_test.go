@@ -156,7 +156,7 @@ func TestDropReasonNames(t *testing.T) {
 	for r := range udp.NumDropReasons + 1 {
 		names = append(names, udp.DropReason(r).String())
 	}
-	if got := strings.Join(names, " "); got != "refused too_large buffer_full send_failed overflow unknown" {
+	if got := strings.Join(names, " "); got != "refused too_large buffer_full send_failed overflow loop unknown" {
 		t.Errorf("got %s", got)
 	}
 }

@@ -126,6 +126,7 @@ func (r *receiver) take() {
 	to, route := r, r.listener.route.Load()
 	var from sock.Destination
 	var s *session
+	loops := false // what from sends: see goesRound
 	for work := 0; w.taken < w.filled && work < pieceWork; w.taken++ {
 		i := w.taken
 		local, segment := in.Details(i)
@@ -136,28 +137,35 @@ func (r *receiver) take() {
 			route.service.drop(DropTooLarge, 1)
 			continue
 		}
-		client := r.client(in.Peer(i), local)
-		if len(r.heirs) > 0 {
-			to = r.heirOf(client)
-			route = to.listener.route.Load()
-		}
-		if route.Spec.Spray {
-			w.spray(to, route, client, i)
-			continue
-		}
 		// Datagrams of one client often come one after the other.
-		if s == nil || client != from {
-			s, from = to.sessionOf(client, route), client
+		if client := r.client(in.Peer(i), local); client != from {
+			from, s = client, nil
+			if len(r.heirs) > 0 {
+				to = r.heirOf(client)
+				route = to.listener.route.Load()
+			}
+			known := to.sessions[client]
+			loops = known == nil && w.goesRound(to.flow(client), route)
+			if !loops && !route.Spec.Spray {
+				s = to.sessionOf(known, client, route)
+			}
+		} else if s == nil && !loops && !route.Spec.Spray {
+			s = to.newSession(client, route)
 		}
-		if s == nil {
+		switch {
+		case s != nil:
+			s.takes(i)
+		case loops:
+			route.service.drop(DropLoop, datagrams(size, segment))
+		case route.Spec.Spray:
+			w.spray(to, route, from, i)
+		default:
 			n := datagrams(size, segment)
 			route.service.drop(DropRefused, n)
 			if w.refusal != l4.OK {
 				route.service.Stats.Outcomes[w.refusal].Add(n - 1) // of a train; the first one is counted
 			}
-			continue
 		}
-		s.takes(i)
 	}
 	if w.taken == w.filled {
 		w.taker = nil
@@ -165,10 +173,9 @@ func (r *receiver) take() {
 	w.forward()
 }
 
-// sessionOf returns the session of a client that has sent something, a new one if it
-// has none or its backend is out; nil if none can be made.
-func (r *receiver) sessionOf(client sock.Destination, route *route) *session {
-	s := r.sessions[client]
+// sessionOf returns the session of a client that has sent something: s, or a new one if
+// it has none or its backend is out; nil if none can be made.
+func (r *receiver) sessionOf(s *session, client sock.Destination, route *route) *session {
 	switch {
 	case s == nil:
 		return r.newSession(client, route)

@@ -84,6 +84,23 @@ func (s *session) inheritPort(backend netip.AddrPort, source netip.Addr) (fd int
 // mayUse reports whether a socket may be the session's: what comes to its port from the
 // backend is meant for nobody else.
 func (s *session) mayUse(fd int, backend netip.AddrPort) bool {
+	srv := s.worker.server
 	s.local = sock.LocalAddr(fd)
-	return !sock.IsSame(s.local, backend) && !s.worker.server.rests.has(s.local, backend)
+	if sock.IsSame(s.local, backend) || srv.rests.has(s.local, backend) || s.route.Pool.Has(s.local) {
+		return false // of a backend of the pool it would keep its own port
+	}
+	srv.sockets.add(s.local, backend)
+	if srv.sockets.has(backend, s.local) {
+		// Two dead backends on this host, and each one's port is the other's session's:
+		// they would be each other's backend.
+		srv.sockets.remove(s.local, backend)
+		return false
+	}
+	return true
+}
+
+// closeSocket closes a socket that mayUse has found fit.
+func (s *session) closeSocket(fd int, backend netip.AddrPort) {
+	s.worker.server.sockets.remove(s.local, backend)
+	sock.Close(fd)
 }

@@ -109,10 +109,13 @@ type Server struct {
 	attending   sync.WaitGroup
 
 	active atomic.Int64
+	bound  atomic.Pointer[bound]
 
 	changing sync.Mutex // held from Prepare to Commit or Abort; guards the following
 	ports    map[netip.Addr]*ports
-	rests    *rests // nil until there is a route, which loops get it with
+	// Nil until there is a route, which loops get them with.
+	rests   *rests
+	sockets *sockets
 
 	mu        sync.Mutex // guards the following
 	listeners map[l4.Listen]*listener

@@ -45,6 +45,7 @@ const (
 	DropBufferFull                   // the socket it should leave by is full
 	DropSendFailed                   // the kernel would not send it: no route, a firewall
 	DropOverflow                     // it came faster than it was taken (or broken): the kernel dropped it
+	DropLoop                         // its source is a socket of this process, or a backend of the pool: see goesRound
 	numDropReasons
 )
 
@@ -62,7 +63,7 @@ func dropReason(err sock.Errno) DropReason {
 // NumDropReasons is the length of the closed list.
 const NumDropReasons = int(numDropReasons)
 
-var dropReasonNames = [numDropReasons]string{"refused", "too_large", "buffer_full", "send_failed", "overflow"}
+var dropReasonNames = [numDropReasons]string{"refused", "too_large", "buffer_full", "send_failed", "overflow", "loop"}
 
 // String returns the metric label.
 func (r DropReason) String() string {

@@ -198,7 +198,7 @@ func (s *session) dial(b *balance.Backend) l4.ConnectReason {
 			s.fd = int32(fd)
 			return l4.ConnectOK
 		}
-		sock.Close(fd)
+		s.closeSocket(fd, addr)
 	}
 	s.givePort()
 	return reasonOf(errno)

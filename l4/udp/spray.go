@@ -135,6 +135,7 @@ func (w *worker) sprayerTo(k sprayKey, p *ports) (*sprayer, l4.Outcome) {
 	s := &sprayer{worker: w, key: k, fd: fd, local: sock.LocalAddr(fd)}
 	s.in.service, s.out.service = k.service, k.service
 	s.timer.Owner = s
+	w.server.sockets.add(s.local, k.backend.Addr().AddrPort)
 	w.sprayers[k] = s
 	w.loop.Start(&s.timer, sprayerCheck)
 	return s, l4.OK
@@ -178,12 +179,14 @@ func (s *sprayer) Expired(*loop.Timer) {
 }
 
 func (s *sprayer) close() {
-	s.worker.loop.StopTimer(&s.timer)
+	w, addr := s.worker, s.key.backend.Addr().AddrPort
+	w.loop.StopTimer(&s.timer)
 	s.flushCounts()
+	w.server.sockets.remove(s.local, addr)
 	sock.Close(s.fd)
 	// What the backend may send back is for no session that gets the port.
 	until := s.last + min(s.idle, slowReply) + lateReplies
-	s.worker.server.rests.add(s.local, s.key.backend.Addr().AddrPort, until-s.worker.loop.Now())
-	s.worker.server.descriptors.Give(1)
-	delete(s.worker.sprayers, s.key)
+	w.server.rests.add(s.local, addr, until-w.loop.Now())
+	w.server.descriptors.Give(1)
+	delete(w.sprayers, s.key)
 }

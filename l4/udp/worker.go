@@ -38,6 +38,8 @@ type worker struct {
 	sprayed  []*sprayer // that have got datagrams of the tray
 	headers  []byte     // of these datagrams
 
+	addresses *addresses
+
 	refusal l4.Outcome // why there is no session for the present datagram; OK: its listener goes
 	session l4.Session // scratch for Hooks.Ended
 	down    bool
@@ -70,6 +72,7 @@ func newWorker(s *Server, i int, l *loop.Loop) *worker {
 func (w *worker) equip() {
 	if w.requests == nil {
 		w.requests, w.replies = newTray(batch, true), newTray(batch, false)
+		w.addresses = new(addresses)
 	}
 }
 
