@@ -41,3 +41,17 @@ func IsOwn(a netip.Addr) bool {
 	defer Close(fd)
 	return LocalAddr(fd).Addr() == a.WithZone("")
 }
+
+// IsShared reports whether a is a group's or a broadcast address: what is sent there
+// every socket gets that could. The kernel lets only those connect to a broadcast address
+// that say they mean to.
+func IsShared(a netip.Addr) bool {
+	if a.IsUnspecified() || a.IsMulticast() {
+		return a.IsMulticast()
+	}
+	fd, err := ConnectUDP(netip.AddrPortFrom(a, 9), netip.Addr{}, false)
+	if err == 0 {
+		Close(fd)
+	}
+	return err == EACCES
+}

@@ -88,13 +88,14 @@ type control [controlSize / 8]uint64
 func (c *control) bytes() *[controlSize]byte { return (*[controlSize]byte)(unsafe.Pointer(c)) }
 
 // parseControl reads the ancillary data of a received datagram. segment is 0 if it
-// is no train. What is unknown, or does not fit, is passed over.
-func parseControl(b []byte) (local Local, segment int) {
+// is no train; shared says that it was sent to a broadcast address or a group. What is
+// unknown, or does not fit, is passed over.
+func parseControl(b []byte) (local Local, segment int, shared bool) {
 	for len(b) >= unix.SizeofCmsghdr {
 		var h unix.Cmsghdr
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(&h)), unix.SizeofCmsghdr), b)
 		if uint64(h.Len) < unix.SizeofCmsghdr || uint64(h.Len) > uint64(len(b)) {
-			return local, segment
+			return local, segment, shared
 		}
 		data := b[unix.SizeofCmsghdr:h.Len]
 		switch {
@@ -105,6 +106,7 @@ func parseControl(b []byte) (local Local, segment int) {
 			// The last two differ for broadcasts, which nobody can reply from. A
 			// dual-stack socket tells both this and, before it, the mapped one
 			// below, which is the header's.
+			shared = [4]byte(data[4:8]) != [4]byte(data[8:12])
 			if a := netip.AddrFrom4([4]byte(data[4:8])); !a.IsMulticast() {
 				local = Local{addr: a.As16()}
 			}
@@ -112,7 +114,7 @@ func parseControl(b []byte) (local Local, segment int) {
 			switch a := netip.AddrFrom16([16]byte(data[:16])); {
 			case a.IsMulticast():
 				// Nobody can reply from a group's address: let the system choose.
-				local = Local{}
+				local, shared = Local{}, true
 			case a.IsLinkLocalUnicast():
 				local = Local{addr: a.As16(), index: binary.NativeEndian.Uint32(data[16:])}
 			default:
@@ -121,7 +123,7 @@ func parseControl(b []byte) (local Local, segment int) {
 		}
 		b = b[min(unix.CmsgSpace(len(data)), len(b)):]
 	}
-	return local, segment
+	return local, segment, shared
 }
 
 // appendLocal has a datagram to a peer of the family leave from l.

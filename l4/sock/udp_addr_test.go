@@ -22,7 +22,7 @@ func TestControlRoundTrip(t *testing.T) {
 		local := Local{netip.MustParseAddr(c.addr).As16(), c.index}
 		var room control
 		b := appendLocal(room.bytes()[:0], c.family, local)
-		got, segment := parseControl(b)
+		got, segment, _ := parseControl(b)
 		if got != local || segment != 0 {
 			t.Errorf("%s: got %v, %d", c.addr, got, segment)
 		}
@@ -48,15 +48,15 @@ func groControl(segment int32) []byte {
 }
 
 func TestParseControl(t *testing.T) {
-	if _, segment := parseControl(groControl(1200)); segment != 1200 {
+	if _, segment, _ := parseControl(groControl(1200)); segment != 1200 {
 		t.Errorf("segment %d", segment)
 	}
-	if _, segment := parseControl(groControl(-1)); segment != 0 {
+	if _, segment, _ := parseControl(groControl(-1)); segment != 0 {
 		t.Errorf("segment %d", segment)
 	}
 	both := appendLocal(append(make([]byte, 0, controlSize), groControl(9)...), unix.AF_INET, Local{addr: netip.MustParseAddr("192.0.2.1").As16()})
 	// The sender's address is the second of three words, the receiver's too.
-	local, segment := parseControl(both)
+	local, segment, _ := parseControl(both)
 	if segment != 9 || local.Addr() != netip.MustParseAddr("192.0.2.1") {
 		t.Errorf("got %v, %d", local.Addr(), segment)
 	}
@@ -66,13 +66,20 @@ func TestParseControl(t *testing.T) {
 // families the kernel tells twice where it came to, and the second can be.
 func TestControlOfManyReceivers(t *testing.T) {
 	group := Local{addr: netip.MustParseAddr("ff02::1").As16(), index: 3}
-	if got, _ := parseControl(appendLocal(make([]byte, 0, controlSize), unix.AF_INET6, group)); got != (Local{}) {
-		t.Errorf("from %v", got)
+	if got, _, shared := parseControl(appendLocal(make([]byte, 0, controlSize), unix.AF_INET6, group)); got != (Local{}) || !shared {
+		t.Errorf("from %v, shared: %v", got, shared)
 	}
 	all, ours := Local{addr: netip.MustParseAddr("::ffff:192.0.2.255").As16()}, Local{addr: netip.MustParseAddr("::ffff:192.0.2.1").As16()}
 	b := appendLocal(append(make([]byte, 0, controlSize), groControl(9)...), unix.AF_INET6, all)
-	if got, segment := parseControl(appendLocal(b, unix.AF_INET, ours)); got != ours || segment != 9 {
-		t.Errorf("from %v, segment %d", got, segment)
+	b = appendLocal(b, unix.AF_INET, ours)
+	copy(b[len(b)-unix.CmsgSpace(unix.SizeofInet4Pktinfo)+unix.SizeofCmsghdr+8:], all.addr[12:])
+	if got, segment, shared := parseControl(b); got != ours || segment != 9 || !shared {
+		t.Errorf("from %v, segment %d, shared: %v", got, segment, shared)
+	}
+	one := appendLocal(make([]byte, 0, controlSize), unix.AF_INET, ours)
+	copy(one[unix.SizeofCmsghdr+8:], ours.addr[12:])
+	if got, _, shared := parseControl(one); got != ours || shared {
+		t.Errorf("from %v, shared: %v", got, shared)
 	}
 }
 
@@ -82,13 +89,13 @@ func FuzzParseControl(f *testing.F) {
 	f.Add(appendLocal(make([]byte, 0, controlSize), unix.AF_INET, Local{addr: [16]byte{15: 1}}))
 	f.Add(appendLocal(groControl(1)[:24:controlSize], unix.AF_INET, Local{addr: [16]byte{15: 1}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		local, segment := parseControl(b)
+		local, segment, _ := parseControl(b)
 		if segment < 0 {
 			t.Errorf("segment %d", segment)
 		}
 		// Whatever address it found can be replied from, and reads the same again.
 		var room control
-		if again, _ := parseControl(appendLocal(room.bytes()[:0], unix.AF_INET6, local)); again.addr != local.addr {
+		if again, _, _ := parseControl(appendLocal(room.bytes()[:0], unix.AF_INET6, local)); again.addr != local.addr {
 			t.Errorf("address %v, then %v", local, again)
 		}
 	})

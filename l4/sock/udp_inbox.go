@@ -107,11 +107,13 @@ func (in *Inbox) Peer(i int) (p Peer) {
 }
 
 // Details returns where it came to, if the socket tells (UDPOptions.LocalAddr), and
-// the size of the datagrams if it is a train, of which the last may be shorter.
-func (in *Inbox) Details(i int) (local Local, segment int) {
+// the size of the datagrams if it is a train, of which the last may be shorter. A shared
+// datagram was sent to a broadcast address or a group: every socket that could has got
+// it, also of those that share an address.
+func (in *Inbox) Details(i int) (local Local, segment int, shared bool) {
 	n := int(in.headers[i].header.Controllen)
 	if n == 0 {
-		return Local{}, 0
+		return Local{}, 0, false
 	}
 	return parseControl(in.control[i].bytes()[:n])
 }

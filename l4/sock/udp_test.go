@@ -78,7 +78,7 @@ func TestUDPAddresses(t *testing.T) {
 			if got, want := in.Peer(0).AddrPort(), sock.LocalAddr(client); got != want {
 				t.Errorf("from %v, want %v", got, want)
 			}
-			local, segment := in.Details(0)
+			local, segment, _ := in.Details(0)
 			want := netip.Addr{}
 			if c.local != "" {
 				want = netip.MustParseAddr(c.local)
@@ -258,7 +258,7 @@ func TestTrains(t *testing.T) {
 			for i := 0; i < len(want); {
 				n := receive(t, in, fd)
 				for slot := range n {
-					_, segment := in.Details(slot)
+					_, segment, _ := in.Details(slot)
 					if segment > 0 && !gro {
 						t.Error("a train that nobody asked for")
 					}
@@ -335,7 +335,7 @@ func TestDatagramsAllocateNothing(t *testing.T) {
 		n, _ := in.Receive(fd, 0, in.Len())
 		for i := range n {
 			to.Peer = in.Peer(i)
-			to.From, _ = in.Details(i)
+			to.From, _, _ = in.Details(i)
 			if !out.Join(in.Payload(i), 0) {
 				out.Add(&to, nil, in.Payload(i), 0)
 			}

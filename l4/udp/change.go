@@ -86,7 +86,7 @@ const socketBuffer = 4 << 20
 func (s *Server) bind(l l4.Listen, spec Spec) (*listener, error) {
 	o := sock.UDPOptions{
 		BindOptions: sock.BindOptions{V6Only: l.V6Only, Freebind: spec.Freebind},
-		LocalAddr:   l.Addr.Addr().IsUnspecified(),
+		LocalAddr:   l.Addr.Addr().IsUnspecified() || sock.IsShared(l.Addr.Addr()),
 		Buffer:      socketBuffer,
 	}
 	if !s.overlaps(l.Addr) {
@@ -189,6 +189,8 @@ func (c *Change) Commit() {
 		}
 	}
 	for _, l := range c.opened {
+		s.opened++
+		l.number = s.opened
 		s.listeners[l.listen] = l
 	}
 	s.publishLocked()

@@ -21,6 +21,7 @@ type listener struct {
 	sessions  atomic.Int64
 	open      bool          // on its loops; guarded by the server's changing
 	gone      chan struct{} // closed when the sockets are
+	number    uint64        // later ones have higher numbers; set before it is served
 
 	// Guarded by the server's mu.
 	claimed bool // by a change that is being prepared
@@ -34,6 +35,7 @@ type receiver struct {
 	listener *listener
 	fd       int        // -1 when closed
 	ipv4     bool       // the socket's family
+	behind   bool       // there may be something that came before begin
 	at       sock.Local // its address; zero for a wildcard, where each datagram tells
 	// sessions are those of the worker at this port, at whichever address; see client.
 	sessions map[sock.Destination]*session
@@ -67,6 +69,7 @@ func (r *receiver) begin() {
 	}
 	w.equip()
 	w.receivers[r] = struct{}{}
+	r.behind = true
 	r.sessions = w.sessionsAt(r.listener.listen.Addr.Port())
 	if errno := w.loop.AddDatagrams(r.fd, r); errno != 0 {
 		w.server.notify(r.listener.route.Load().service, noticeReceive, errno.Error())
@@ -102,6 +105,7 @@ func (r *receiver) receive() (more bool) {
 	n, errno := w.requests.Receive(r.fd, 0, w.requests.Len())
 	switch {
 	case errno == sock.EAGAIN:
+		r.behind = false
 		return false
 	case errno != 0:
 		// Nothing that concerns this socket: it has no peer. What is there is
@@ -111,6 +115,7 @@ func (r *receiver) receive() (more bool) {
 	}
 	w.taker, w.taken, w.filled = r, 0, n
 	r.take()
+	r.behind = r.behind && (w.taker != nil || n == w.requests.Len())
 	return w.taker != nil || n == w.requests.Len()
 }
 
@@ -129,10 +134,13 @@ func (r *receiver) take() {
 	loops := false // what from sends: see goesRound
 	for work := 0; w.taken < w.filled && work < pieceWork; w.taken++ {
 		i := w.taken
-		local, segment := in.Details(i)
+		local, segment, shared := in.Details(i)
 		size := len(in.Payload(i))
 		in.segments[i] = segment
 		work += 4*int(datagrams(size, segment)) + size>>9
+		if shared && !r.takesShared(in.Peer(i).AddrPort().Addr()) {
+			continue // another socket has it too
+		}
 		if !in.Whole(i) {
 			route.service.drop(DropTooLarge, 1)
 			continue
@@ -171,6 +179,33 @@ func (r *receiver) take() {
 		w.taker = nil
 	}
 	w.forward()
+}
+
+// takesShared reports whether the receiver is the one that takes what peers of this IP
+// version send to a broadcast address or a group, which every socket gets that could:
+// the first worker's, of the listener that is there for longest.
+func (r *receiver) takesShared(peer netip.Addr) bool {
+	if r.worker.index != 0 {
+		return false
+	}
+	for _, o := range r.worker.server.bound.Load().at(r.listener.listen.Addr.Port()) {
+		if o != r.listener && o.listen.Takes(peer) && o.outlasts(r.listener) {
+			return false
+		}
+	}
+	return true
+}
+
+// outlasts reports whether l takes what both get, on the first worker's loop. What has
+// waited in a new socket since before it was served, the others have taken.
+func (l *listener) outlasts(o *listener) bool {
+	if behind := l.receivers[0].behind; behind != o.receivers[0].behind {
+		return !behind
+	}
+	if retired := l.retired.Load(); retired != o.retired.Load() {
+		return !retired
+	}
+	return l.number > o.number
 }
 
 // sessionOf returns the session of a client that has sent something: s, or a new one if

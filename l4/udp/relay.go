@@ -138,7 +138,7 @@ func (s *session) Ready(sock.Events) {
 // answered queues slot i of the tray of replies for the client.
 func (s *session) answered(i int) {
 	w, r := s.worker, s.receiver
-	_, w.replies.segments[i] = w.replies.Details(i)
+	_, w.replies.segments[i], _ = w.replies.Details(i)
 	s.last, s.lastReply, s.asks = w.loop.Now(), w.loop.Now(), false
 	s.confirm()
 	if s.firstByte == l4.Unreached || s.told != answers {

@@ -120,6 +120,7 @@ type Server struct {
 	mu        sync.Mutex // guards the following
 	listeners map[l4.Listen]*listener
 	services  map[string]*Service
+	opened    uint64 // listeners so far
 	closed    bool
 }
 
