@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +27,7 @@ func limitDescriptors(n int) func(*exec.Cmd) {
 func TestOutOfDescriptors(t *testing.T) {
 	db := backend(t, "db1", loadgen.Behaviour{})
 	listen := addr(t)
-	p := start(t, fmt.Sprintf("services:\n  web: {listen: [%q], pool: web}\npools:\n%s", listen,
+	p := start(t, fmt.Sprintf("runtime: {workers: 2}\nservices:\n  web: {listen: [%q], pool: web}\npools:\n%s", listen,
 		onePool("web", "round-robin", "    check: {type: tcp, interval: 100ms, fast_interval: 100ms}\n", db)), limitDescriptors(64))
 	if !strings.Contains(p.Stderr(), "descriptor_limit=64") {
 		t.Error("the log does not say what the limit is")
@@ -70,6 +73,45 @@ func TestOutOfDescriptors(t *testing.T) {
 		c.Close()
 	}
 	eventually(t, "a new connection to work", func() bool { _, err := ask(listen); return err == nil })
+}
+
+// A limit under which hardly a client could be served is an error at the start, and for
+// a reload that brings it about. It names a number, and that number is enough.
+func TestTooFewDescriptors(t *testing.T) {
+	t.Parallel()
+	db, listen := backend(t, "db1", loadgen.Behaviour{}), addr(t)
+	const workers = "runtime: {workers: 2}\n"
+	yaml := workers + oneService(listen, "round-robin", db)
+	said := regexp.MustCompile(`this configuration takes (\d+) at the least.*LimitNOFILE=`)
+	least := 0
+	for _, n := range []int{24, 32} {
+		p := launch(t, yaml, limitDescriptors(n))
+		if code := p.Wait(t); code != 1 {
+			t.Errorf("a limit of %d: exit code %d", n, code)
+		}
+		m := said.FindStringSubmatch(p.Stderr())
+		if m == nil {
+			t.Fatalf("a limit of %d:\n%s", n, p.Stderr())
+		}
+		least, _ = strconv.Atoi(m[1])
+	}
+	p := launch(t, yaml, limitDescriptors(least-1))
+	if code := p.Wait(t); code != 1 {
+		t.Errorf("one fewer than it takes: exit code %d", code)
+	}
+	p = start(t, yaml, limitDescriptors(least))
+	for range 8 {
+		if name := dial(t, listen).MustAsk(t); name != "db1" {
+			t.Errorf("%s served", name)
+		}
+	}
+	if code, _, err := p.get("/metrics"); code != http.StatusOK {
+		t.Errorf("/metrics: %d, %v", code, err)
+	}
+	more := strings.Replace(yaml, fmt.Sprintf("%q", listen), fmt.Sprintf("%q, %q", listen, addr(t)), 1)
+	if res := p.Reload(t, more); res.OK || !said.MatchString(res.Error) {
+		t.Errorf("a reload that takes more: %+v", res)
+	}
 }
 
 // cpu returns the CPU time that the process has taken.

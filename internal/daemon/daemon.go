@@ -61,6 +61,7 @@ type Daemon struct {
 	options   Options
 	started   time.Time
 	workers   int // as configured when it started; 0 = one per CPU
+	others    int // descriptors that were open before there was anything of this
 	log       *slog.Logger
 	logging   *logging
 	data      datapath
@@ -162,12 +163,17 @@ func start(o Options) (*Daemon, error) {
 		!slices.ContainsFunc(file.Services, func(s config.Service) bool { return s.Admit.Silent }) {
 		_ = keepOnly(mayBind) // Run tells of what stands in the way
 	}
+	n, others := workers(file), sock.OpenDescriptors()
+	if err := enoughDescriptors(file, n, others); err != nil {
+		return nil, err
+	}
 	living, die := context.WithCancel(context.Background())
 	d := &Daemon{
 		die:     die,
 		options: o,
 		started: time.Now(),
 		workers: file.Runtime.Workers,
+		others:  others,
 		logging: newLogging(o.Stderr),
 		reloads: newReloads(),
 
@@ -180,7 +186,6 @@ func start(o Options) (*Daemon, error) {
 	}
 	d.generation.Store(&generation{file: &config.File{}})
 
-	n := workers(file)
 	if d.data, err = d.startDatapath(n, d.log); err != nil {
 		die()
 		d.logging.close()

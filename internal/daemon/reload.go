@@ -144,6 +144,9 @@ func (d *Daemon) reread() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := enoughDescriptors(file, len(d.data.loops), d.others); err != nil {
+		return nil, err
+	}
 	return d.apply(file)
 }
 

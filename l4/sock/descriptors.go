@@ -41,7 +41,19 @@ func (d *Descriptors) Refresh() {
 }
 
 // KeptBack returns how many descriptors the data path never takes.
-func KeptBack() int { return min(max(DescriptorLimit()/4, minReserve), maxReserve) }
+func KeptBack() int { return KeptBackOf(DescriptorLimit()) }
+
+// KeptBackOf is KeptBack under another limit.
+func KeptBackOf(limit int) int { return min(max(limit/4, minReserve), maxReserve) }
+
+// LeastLimit returns the smallest limit under which n are left beside what is kept back.
+func LeastLimit(n int) int {
+	limit := n + minReserve
+	for limit-KeptBackOf(limit) < n {
+		limit++
+	}
+	return limit
+}
 
 // Aside tells of n descriptors more, or fewer, that are taken out of what is kept
 // back, by those who keep to a part of it. Measure would take them for the base, and

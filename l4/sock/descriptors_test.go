@@ -49,3 +49,13 @@ func TestDescriptorShare(t *testing.T) {
 		t.Error("one was given back, not more")
 	}
 }
+
+// The least limit leaves what was asked for, and one less does not.
+func TestLeastLimit(t *testing.T) {
+	for n := range 5000 {
+		limit := LeastLimit(n)
+		if limit-KeptBackOf(limit) < n || limit-1-KeptBackOf(limit-1) >= n {
+			t.Fatalf("%d for %d", limit, n)
+		}
+	}
+}
