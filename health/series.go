@@ -85,8 +85,8 @@ func (d *doubts) several() bool {
 	return d.run.length() > 0 && d.known == several
 }
 
-// source is whom an address stands for: a host has a whole IPv6 network of 64 bits at
-// its disposal.
+// source is the host that an address stands for: a host has a whole IPv6 network of
+// 64 bits at its disposal.
 func source(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {

@@ -7,6 +7,6 @@ type Evidence uint8
 // What a flow says.
 const (
 	Answered Evidence = iota // the backend has answered, or taken all there was to take
-	Failed                   // it failed, whoever the client is and whatever it does
+	Failed                   // it failed, and would with any other client too
 	Doubtful                 // it failed, and the client may have brought that about
 )

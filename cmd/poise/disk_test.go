@@ -127,7 +127,7 @@ func TestSomethingElseThanAFileToWrite(t *testing.T) {
 		commands  []string
 	}{
 		{"admin.state", `admin: {socket: %[1]s/a.sock, http: "", state: %[2]s}`, []string{"check", "run"}},
-		{"log.access", `{admin: {socket: %[1]s/a.sock, http: "", state: ""}, log: {access: %[2]s}, services: {}}`, []string{"run"}}, // somebody may come to read it
+		{"log.access", `{admin: {socket: %[1]s/a.sock, http: "", state: ""}, log: {access: %[2]s}, services: {}}`, []string{"run"}}, // a reader may come
 	} {
 		text := fmt.Sprintf(tt.yaml, dir, pipe)
 		if !strings.Contains(text, "services") {

@@ -25,7 +25,7 @@ mv %[1]s.new %[1]s
 	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	left, err := os.Open(program) // what whoever starts Poise forgets to close
+	left, err := os.Open(program) // what the program that starts Poise forgot to close
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,8 +31,8 @@ The log goes to standard error, the access log where log.access says.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			reloads, stops, release := signals.Take()
 			defer release()
-			// Check programs are not to have what whoever started us has left open; without
-			// close_range(2), of Linux 5.11, they do.
+			// Check programs must not inherit descriptors that the program which started us
+			// left open. Without close_range(2), which came with Linux 5.11, they do.
 			_ = unix.CloseRange(firstFree, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 			return daemon.Run(cmd.Context(), daemon.Options{
 				Path:       path,

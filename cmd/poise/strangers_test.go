@@ -97,7 +97,7 @@ func TestStrangersBroker(t *testing.T) {
 	}
 }
 
-// picky is a backend that answers whoever begins with "good" and throws away anything
+// picky is a backend that answers clients that begin with "good" and throws away anything
 // else after four bytes, with the rest unread: the kernel makes a reset of that.
 func picky(t *testing.T, name string, mood *atomic.Int32) string {
 	return serve(t, func(c *net.TCPConn, _ <-chan struct{}) {
@@ -116,8 +116,8 @@ func picky(t *testing.T, name string, mood *atomic.Int32) string {
 const wrecked = 1
 
 // Case O-46 with a scripted server, and its control: one that resets every client is
-// ejected, once clients from several addresses have met nothing else; nobody's trial
-// makes the next ejection longer, and it is back when it answers again.
+// ejected, once clients from several addresses have met nothing else. No client's trial
+// makes the next ejection longer, and the backend is back when it answers again.
 func TestStrangersScripted(t *testing.T) {
 	t.Parallel()
 	var moodA, moodB atomic.Int32
@@ -163,8 +163,8 @@ func TestStrangersScripted(t *testing.T) {
 	}
 }
 
-// A backend that resets whoever connects, before anything was said, needs no more than
-// one client to be found out.
+// A backend that resets every connection before anything was said is found out with
+// the help of a single client.
 func TestResetAtOnce(t *testing.T) {
 	t.Parallel()
 	var mood atomic.Int32

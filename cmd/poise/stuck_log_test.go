@@ -46,7 +46,7 @@ func promptly(t *testing.T, what string, f func(ctx context.Context) error) {
 	}
 }
 
-// Case O-41: whoever reads the log stops reading. Nothing waits for it: checks,
+// Case O-41: the program that reads the log stops reading. Nothing waits for it: checks,
 // commands, reloads, scrapes and the stop go on. What is lost is counted, and the
 // log itself says so once it is read again.
 func TestNobodyReadsTheLog(t *testing.T) {

@@ -39,7 +39,7 @@ func publicHandler(d Daemon, metrics http.Handler, known *hosts) http.Handler {
 }
 
 // addCommon adds what both listeners have. Probes wait for no turn, nor do commands:
-// they cost next to nothing, and somebody depends on them.
+// they cost next to nothing, and orchestrators and operators depend on them.
 func addCommon(mux *http.ServeMux, d Daemon, s *sampler, turns turns) {
 	mux.HandleFunc("GET /v1/status", turns.each(func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, s.status())

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestHosts: the read-only address answers those who call it by an address, localhost
-// or a name that it was told of, and nobody else; the control socket is called as one
-// likes.
+// TestHosts: the read-only address answers only requests that call it by an address, by
+// localhost or by a name that it was told of. The control socket answers to any name.
 func TestHosts(t *testing.T) {
 	d := &fake{status: sample()}
 	url, s := startHTTP(t, d)

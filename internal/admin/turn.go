@@ -13,8 +13,8 @@ const (
 	// matter of milliseconds, so that waiting for a turn is better than a refusal, which
 	// Prometheus would take for a target that is down.
 	turnsAtOnce = 2
-	// turnPatience is how long a request waits for its turn; whoever asks has given up
-	// by then.
+	// turnPatience is how long a request waits for its turn; its client has given up by
+	// then.
 	turnPatience = 10 * time.Second
 )
 

@@ -7,7 +7,7 @@ import (
 )
 
 // claims are the listeners of a configuration, indexed by what each takes of a port,
-// so that who is in the way of whom is found without comparing all with all.
+// so that conflicts are found without comparing every listener with every other.
 type claims struct {
 	all   []listen
 	first map[place]int // the first of all that claims the place

@@ -148,8 +148,10 @@ var unsaid = map[string]string{
 	"Services.UDP.Name":              "it is Services.Name",
 	"Pools.Check.Proxy":              "it is of send_proxy",
 	"Pools.Check.Source":             "it is of source",
+	"Pools.Passive.Checked":          "it is of check.type",
 	"Pools.UDP":                      "it is of the services' protocols",
 	"Pools.Balance.Backends.Initial": "it is of check.initial",
+	"Variables":                      "what they are in is said, and what they hold is secret",
 }
 
 // Whatever else differs between two configurations is said: every single value is

@@ -61,7 +61,8 @@ func (f *File) Reopen(patience time.Duration) error {
 		if mine {
 			return o.err
 		}
-		// What somebody else began may have opened the file before it was renamed.
+		// An attempt that another caller began may have opened the file before it was
+		// renamed.
 	}
 }
 

@@ -39,7 +39,7 @@ type pace struct {
 
 // A State is what an operator should know of the files of all sources.
 type State struct {
-	Warnings []string // of whom, and which: "service web: tls.certificates[0].cert: ..."
+	Warnings []string // the object, and what is wrong: "service web: tls.certificates[0].cert: ..."
 	// Broken is how many certificates, keys, lists of authorities and OCSP responses are
 	// not used as they are now on disk, because they cannot be.
 	Broken int

@@ -79,7 +79,7 @@ func TestRefusalsAreResets(t *testing.T) {
 	for name, c := range map[string]struct {
 		want   l4.Outcome
 		adjust func(*tcp.Route)
-		first  bool   // somebody is there already
+		first  bool   // another client is there already
 		says   string // what the client begins with
 	}{
 		"no backend":    {l4.NoBackend, func(r *tcp.Route) { r.To.Pool.Update(balance.Spec{Name: "pool", Algorithm: "first"}) }, false, ""},

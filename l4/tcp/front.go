@@ -195,8 +195,8 @@ func (c *conn) readProxy(f *front) (more bool) {
 	f.used += n
 	h := f.proxy.Header()
 	if h.Datagram {
-		// It speaks of a client of UDP, which cannot be this one: like a LOCAL one it
-		// states nobody whom a connection may be made for.
+		// It speaks of a client of UDP, which cannot be this one: like a LOCAL header it
+		// states no client for which a connection may be made.
 		h = wire.ProxyHeader{Local: true}
 	}
 	if id, ok := h.TLV(wire.TLVUniqueID); ok && !h.Local {

@@ -41,9 +41,9 @@ func cork(t *testing.T, c *net.TCPConn, on int) {
 	rc.Control(func(fd uintptr) { syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpCork, on) })
 }
 
-// Urgent data stays in the stream, in its place, whoever sends it, however much is
-// before and behind it, and whatever else is done on the way. The mark itself, which
-// nothing but the socket API knows of, is not passed on.
+// Urgent data stays in its place in the stream, from either side, however much is before
+// and behind it, and whatever else is done on the way. The mark itself, which only the
+// socket API knows of, is not passed on.
 func TestUrgentData(t *testing.T) {
 	type part struct {
 		text   string

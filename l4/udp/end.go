@@ -103,7 +103,7 @@ func (s *session) Expired(*loop.Timer) {
 		w.loop.Start(&s.timer, left)
 		return
 	}
-	if s.told == refuses && s.asks { // nobody listens there any more
+	if s.told == refuses && s.asks { // no socket listens there any more
 		s.retire(l4.Idle, l4.Backend)
 		return
 	}

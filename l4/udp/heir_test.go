@@ -184,7 +184,8 @@ func TestListenerWidensAndNarrows(t *testing.T) {
 	}
 }
 
-// What a reload says of a new listener holds for whom the old one's sockets still get.
+// What a reload says of a new listener holds for clients that still reach the old one's
+// sockets.
 func TestListenerWidensWithNewSettings(t *testing.T) {
 	port := freePort(t)
 	p := start(t, specs(ports(t, "a")), func(r *udp.Route) { r.Spec.Listen = listens(port, "127.0.0.1") })

@@ -10,7 +10,7 @@ import (
 	"github.com/poise-lb/poise/l4/sock"
 )
 
-// Whoever can send from a forged address can claim to be one of our own sockets, or a
+// A sender that forges its address can claim to be one of our own sockets, or a
 // backend. The reply to such a datagram comes back as the next one, and a single packet
 // would go round for ever. So a new client is not taken for one if its address and port
 // are a listener's or a session's of this process, whichever the service, or one of its

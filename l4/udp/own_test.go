@@ -148,7 +148,7 @@ func testForgedSources(t *testing.T, host, listen, kind string) {
 	}
 	client.Write([]byte("again"))
 	eventually(t, "the client to be served as before", func() bool { return back.count() == 2 })
-	// The same port at an address that is not ours is somebody else's.
+	// The same port at an address that is not ours belongs to another host.
 	if at.Is4() && listen == "specific" {
 		forge(t, netip.MustParseAddrPort("127.0.0.3:5300"), on(5300), "another")
 		eventually(t, "the same port of another address to be served", func() bool { return back.count() == 3 })

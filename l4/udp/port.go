@@ -82,7 +82,7 @@ func (s *session) inheritPort(backend netip.AddrPort, source netip.Addr) (fd int
 }
 
 // mayUse reports whether a socket may be the session's: what comes to its port from the
-// backend is meant for nobody else.
+// backend is then meant for this session alone.
 func (s *session) mayUse(fd int, backend netip.AddrPort) bool {
 	srv := s.worker.server
 	s.local = sock.LocalAddr(fd)

@@ -36,8 +36,8 @@
 // longer come: two seconds after its end, and after the time a reply may take, which is
 // spec.Idle from the client's last datagram on and ten seconds at most. If the socket
 // is closed before, because the session was killed or had to make room, its port rests
-// for as long: no session gets it that has the same backend. A newcomer for whom no other
-// port is left is refused. A process that is started again knows nothing of the ports
+// for as long: no session gets it that has the same backend. A newcomer is refused if
+// no other port is left. A process that is started again knows nothing of the ports
 // of the one before.
 //
 // # What bounds sessions
