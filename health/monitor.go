@@ -9,11 +9,12 @@ import (
 // Status is what is known about one target.
 type Status struct {
 	Up      bool
+	Standby bool      // it is not up only because it has the other role than the check wants
 	Verdict bool      // a verdict was reached: Up is more than the initial state
-	Since   time.Time // Up has been so since
+	Since   time.Time // Up and Standby have been so since
 
-	// Why the last probe failed. Empty when it passed, except that a target that
-	// is down keeps the latest reason until it is up. When this host could not
+	// Why the last probe failed. Empty when it passed, except that a target that is
+	// not up keeps the latest reason until it is up. When this host could not
 	// probe (ErrLocal) Detail says so and Reason is empty.
 	Reason Reason
 	Detail string
@@ -26,7 +27,7 @@ type Status struct {
 	// or one above it that it needs; zero if it was shown none.
 	CertExpires time.Time
 
-	FailuresBy map[Reason]uint64 // never nil; the caller's own copy
+	FailuresBy map[Reason]uint64 // without ROLE; never nil; the caller's own copy
 }
 
 // Monitor keeps the verdicts on a set of targets.
@@ -45,7 +46,7 @@ type Monitor struct {
 }
 
 // NewMonitor returns a monitor without targets. onChange is told every change of
-// Status.Up, in order per key. It runs on the target's goroutine, so it must not
+// Status.Up and Status.Standby, in order per key. It runs on the target's goroutine, so it must not
 // block long; it must not call Set or Close, nor wait for a lock that a caller of
 // theirs holds, for they wait for it. It may call Status.
 func NewMonitor(onChange func(key string, up bool, st Status)) *Monitor {

@@ -190,7 +190,9 @@ func TestPostgresPrimaryAndReplica(t *testing.T) {
 		if err := probeOnce(patient, longTimeout); err != nil {
 			t.Error(err)
 		}
+		promoted := watchStandby(t, spec(func(p *Postgres) { p.Role = Primary }), replica.address)
 		replica.do(t, "SELECT pg_promote()")
+		promoted()
 		probeUntil(t, spec(func(p *Postgres) { p.Role = Primary }).Prober("tcp", replica.address), isUp)
 	})
 }

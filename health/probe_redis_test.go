@@ -107,7 +107,10 @@ func TestRedisMasterAndReplica(t *testing.T) {
 		probeUntil(t, brief, has(LAG))
 		redisDo(t, replica.address, "CONFIG", "SET", "replica-serve-stale-data", "no")
 		wantReason(t, probeOnce(redisSpec(Redis{Password: redisPassword}).Prober("tcp", replica.address), longTimeout), LAG)
+		redisDo(t, replica.address, "CONFIG", "SET", "replica-serve-stale-data", "yes")
+		promoted := watchStandby(t, redisSpec(Redis{Password: redisPassword, Role: Primary}), replica.address)
 		redisDo(t, replica.address, "REPLICAOF", "NO", "ONE")
+		promoted()
 		wantReason(t, probeOnce(strict, longTimeout), ROLE)
 	})
 }

@@ -38,7 +38,7 @@ const (
 	PROC   Reason = "PROC"   // the command failed, or did not end within the timeout
 	DNS    Reason = "DNS"    // a DNS answer without the record that is wanted
 	LAG    Reason = "LAG"    // a replica too far behind, or cut off from its source
-	ROLE   Reason = "ROLE"   // a primary where a replica is wanted, or the reverse
+	ROLE   Reason = "ROLE"   // a primary where a replica is wanted, or the reverse: no failure, but standby
 )
 
 // Reasons is the whole list.

@@ -31,7 +31,8 @@ type target struct {
 	// Owned by the goroutine; handed to the next one under mu.
 	cur    Target // what is being probed
 	prober Prober
-	streak Streak
+	streak Streak // of answers, whatever the role in them
+	other  bool   // the last answer about the role was the other one
 	pace   pace
 
 	excused int // failures in a row that were not counted
@@ -150,15 +151,19 @@ func (t *target) interval() time.Duration {
 	return t.cur.Spec.interval(t.streak.Up(), t.streak.turning())
 }
 
+// up reports whether the target gives the answers that are wanted, its role included.
+func (t *target) up() bool { return t.streak.Up() && !t.other }
+
 // trust makes the target up without a probe.
 func (t *target) trust(now time.Time) {
-	changed := !t.streak.Up()
+	changed := !t.up()
 	t.streak.force(true)
+	t.other = false
 	t.mu.Lock()
 	t.status.Verdict = true
 	t.status.Reason, t.status.Detail = "", ""
 	if changed {
-		t.status.Up, t.status.Since = true, now
+		t.status.Up, t.status.Standby, t.status.Since = true, false, now
 	}
 	t.mu.Unlock()
 	if changed {
@@ -182,7 +187,7 @@ func (t *target) probe() {
 	}()
 
 	awake := watch(t.cur.Spec.Timeout)
-	res := timed(ctx, t.prober, t.streak.Up())
+	res := timed(ctx, t.prober, t.up())
 	again := t.excuse(res.err, awake.end())
 
 	t.mu.Lock()
@@ -206,7 +211,7 @@ func (t *target) probe() {
 		t.pace.due = time.Now()
 	}
 	if changed {
-		t.monitor.onChange(t.cur.Key, t.streak.Up(), t.snapshot())
+		t.monitor.onChange(t.cur.Key, t.up(), t.snapshot())
 	}
 }
 
@@ -226,19 +231,35 @@ func (t *target) excuse(err error, slept bool) bool {
 }
 
 // concludeLocked moves the streak and the status by one probe's answer and
-// reports whether the target went up or down.
+// reports whether the target went up, down, or on standby.
+//
+// A server of the other role is well, and so its answers count as successes. Its role
+// is what it knows about itself, no symptom of which there should be several: one
+// answer is believed, and a promotion is seen with the next probe.
 func (t *target) concludeLocked(err error) (changed bool) {
 	st := &t.status
 	if errors.Is(err, ErrLocal) {
 		st.Reason, st.Detail = "", err.Error()
 		return false
 	}
-	st.Up, changed = t.streak.Observe(err == nil)
-	st.Verdict = st.Verdict || t.streak.settled
+	var f *Failure
+	if err != nil {
+		f = asFailure(err)
+	}
+	if err == nil || f.Reason == ROLE {
+		t.other = err != nil
+	}
+	up, _ := t.streak.Observe(err == nil || f.Reason == ROLE)
+	standby := up && t.other
+	up = t.up()
+	changed = up != st.Up || standby != st.Standby
+	st.Up, st.Standby = up, standby
+	st.Verdict = st.Verdict || t.streak.settled || standby
 	switch {
 	case err != nil:
-		f := asFailure(err)
-		st.FailuresBy[f.Reason]++
+		if f.Reason != ROLE {
+			st.FailuresBy[f.Reason]++
+		}
 		st.Reason, st.Detail = f.Reason, shorten(f.Err.Error())
 	case st.Up:
 		st.Reason, st.Detail = "", ""

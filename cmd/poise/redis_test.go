@@ -286,3 +286,55 @@ func redisSession(listen string, i int) error {
 func isBroken(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF)
 }
+
+// A promotion is followed within two intervals, though down_interval is far longer, and
+// a server on standby is nothing to worry about.
+func TestRedisPromoted(t *testing.T) {
+	t.Parallel()
+	one, two := startRedis(t), startRedis(t)
+	follow := func(r, of *redisServer) {
+		t.Helper()
+		host, port := "NO", "ONE"
+		if of != nil {
+			host, port, _ = net.SplitHostPort(of.addr)
+		}
+		if _, err := mustDialRedis(t, r.addr).do("REPLICAOF", host, port); err != nil {
+			t.Fatal(err)
+		}
+	}
+	follow(two, one)
+	listen := addr(t)
+	p := start(t, webConfig(listen, "", "panic: 100, on_down: close, check: {type: redis, interval: 300ms, down_interval: 1h, rise: 5, fall: 5, redis: {role: master}}",
+		member("one", one.addr), member("two", two.addr)))
+	states := func(first, second string) func() bool {
+		return func() bool {
+			return p.Backend(t, "web", "one").State == first && p.Backend(t, "web", "two").State == second
+		}
+	}
+	eventually(t, "two to be on standby", states("up", "standby"))
+	for range 20 {
+		if _, err := mustDialRedis(t, listen).do("SET", "k", "v"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := p.Metrics(t)
+	if m.Sum("poise_backend_state", `backend="two"`, `state="standby"`) != 1 || m.Sum("poise_backend_check_failures_total", `backend="two"`) != 0 {
+		t.Error("the metrics do not say that two is on standby and well")
+	}
+	if out, _, code := cli(t, "status", "--socket", p.socket()); code != 0 || !strings.Contains(out, "1 of 1 in use, 1 on standby") {
+		t.Error(out)
+	}
+	held := mustDialRedis(t, listen)
+	if _, err := held.do("PING"); err != nil {
+		t.Fatal(err)
+	}
+	follow(two, nil)
+	follow(one, two)
+	eventually(t, "two to be the primary", states("standby", "up"))
+	if _, err := held.do("SET", "k", "v"); err == nil {
+		t.Error("a connection to the former primary goes on")
+	}
+	if _, err := mustDialRedis(t, listen).do("SET", "k", "v"); err != nil {
+		t.Error(err)
+	}
+}

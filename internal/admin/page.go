@@ -53,7 +53,7 @@ func float(n any) float64 {
 type pageView struct {
 	Status
 	Paused   bool
-	Up, All  int     // backends that are configured
+	Up, All  int     // backends, without those that are removed or on standby
 	NewRate  float64 // connections a second over all services
 	Served   []serviceView
 	Certs    []certificateView
@@ -67,8 +67,9 @@ type serviceView struct {
 
 type poolView struct {
 	*Pool
-	Configured int // backends
-	Rows       []backendView
+	Wanted  int // backends; up or to be missed
+	Standby int // and those beside them
+	Rows    []backendView
 }
 
 type backendView struct {
@@ -108,9 +109,9 @@ func view(s Status) *pageView {
 			p.Rows = append(p.Rows, row)
 		}
 		var up int
-		up, p.Configured = p.count()
+		up, p.Wanted, p.Standby = p.count()
 		v.Up += up
-		v.All += p.Configured
+		v.All += p.Wanted
 		v.PoolView = append(v.PoolView, p)
 	}
 	return v

@@ -50,8 +50,8 @@ const (
 
 var stateColours = map[string]colour{
 	"up": green, "running": green, "resolved": green, "read": green,
-	"half-open": yellow,
-	"down":      red, "ejected": red, "unresolved": red,
+	"half-open": yellow, "standby": dim,
+	"down": red, "ejected": red, "unresolved": red,
 	"drain": yellow, "maint": yellow, "removed": yellow, "draining": yellow, "stopping": yellow, "stale": yellow, "held": yellow,
 }
 
@@ -93,10 +93,13 @@ func (st style) table(s *Status) []byte {
 	for i := range s.Pools {
 		p := &s.Pools[i]
 		title := fmt.Sprintf("\npool %s  %s  ", st.paint(bold, plain(p.Name)), plain(p.Balance))
-		_, configured := p.count()
-		eligible := fmt.Sprintf("%d of %d in use", p.Eligible, configured)
+		_, wanted, standby := p.count()
+		eligible := fmt.Sprintf("%d of %d in use", p.Eligible, wanted)
 		if p.Eligible == 0 {
 			eligible = st.paint(red, "no backend to send connections to")
+		}
+		if standby > 0 {
+			eligible += fmt.Sprintf(", %d on standby", standby)
 		}
 		out.WriteString(title + eligible + "\n")
 		if moods := st.moods(p); moods != "" {

@@ -110,18 +110,25 @@ func counts(counts map[string]uint64) string {
 	return strings.Join(parts, ", ")
 }
 
-// count returns how many backends are configured, and how many of them are up.
-func (p *Pool) count() (up, configured int) {
+// count returns how many backends are up, and of how many. Those on standby are counted
+// apart: they are where they should be. But if none is up they are missing too.
+func (p *Pool) count() (up, wanted, standby int) {
 	for _, b := range p.Backends {
 		switch b.State {
 		case "removed":
 			continue
+		case "standby":
+			standby++
+			continue
 		case "up":
 			up++
 		}
-		configured++
+		wanted++
 	}
-	return up, configured
+	if up == 0 {
+		wanted += standby
+	}
+	return up, wanted, standby
 }
 
 // weight writes the weight in force, and the configured one if the operator has

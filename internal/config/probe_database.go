@@ -23,7 +23,7 @@ func databaseKeys(c *health.Spec) []key {
 			secret("password", &c.Postgres.Password),
 			text("database", "database name, or empty", `""`, &c.Postgres.Database, loginNameOrNothing),
 			boolean("tls", "false", &c.Postgres.TLS),
-			role("primary", &c.Postgres.Role),
+			role(&c.Postgres.Role),
 			durationOrOff("max_lag", "0s", &c.Postgres.MaxLag, time.Millisecond, year),
 		),
 		section("mysql",
@@ -31,14 +31,14 @@ func databaseKeys(c *health.Spec) []key {
 			secret("password", &c.MySQL.Password),
 			text("database", "database name, or empty", `""`, &c.MySQL.Database, loginNameOrNothing),
 			boolean("tls", "false", &c.MySQL.TLS),
-			role("primary", &c.MySQL.Role),
+			role(&c.MySQL.Role),
 			durationOrOff("max_lag", "0s", &c.MySQL.MaxLag, time.Second, year),
 		),
 		section("redis",
 			text("user", "user name, or empty", `""`, &c.Redis.User, loginNameOrNothing),
 			secret("password", &c.Redis.Password),
 			boolean("tls", "false", &c.Redis.TLS),
-			role("master", &c.Redis.Role),
+			role(&c.Redis.Role),
 			durationOrOff("max_lag", "0s", &c.Redis.MaxLag, time.Second, year),
 			count("max_lag_bytes", "0", &c.Redis.MaxLagBytes),
 		),
@@ -58,11 +58,24 @@ func secret(name string, dst *health.Secret) key {
 	}}
 }
 
-// role is what the server must be, under the name it has for the first of them.
-func role(primary string, dst *health.Role) key {
-	return choice("role", "any", func(s string) {
-		*dst = map[string]health.Role{"any": health.AnyRole, primary: health.Primary, "replica": health.Replica}[s]
-	}, []string{"any", primary, "replica"})
+// roles are the words for what a server must be: ours, which are shown and hinted at,
+// and those that some servers have for the same.
+var roles = map[string]health.Role{
+	"any": health.AnyRole, "primary": health.Primary, "replica": health.Replica,
+	"master": health.Primary, "slave": health.Replica,
+}
+
+// role is what the server must be.
+func role(dst *health.Role) key {
+	k := choice("role", "any", func(s string) { *dst = roles[s] }, []string{"any", "primary", "replica"})
+	read := k.read
+	k.read = func(v *value) {
+		if r, known := roles[v.text]; known && r != health.AnyRole {
+			v.text = string(r)
+		}
+		read(v)
+	}
+	return k
 }
 
 func domainName(s string) string {
@@ -110,18 +123,18 @@ func (p *pool) ruledDatabase(o *object, prefix string, c *health.Spec) {
 		p.refuseUnix(o, key("type"), "takes no datagrams")
 	case "postgres":
 		ruledLogin(o, prefix, c.Type, c.Postgres.User)
-		ruledLag(o, key("postgres"), "primary", c.Postgres.Role, c.Postgres.MaxLag > 0)
+		ruledLag(o, key("postgres"), c.Postgres.Role, c.Postgres.MaxLag > 0)
 		if c.Postgres.TLS {
 			p.refuseUnix(o, key("postgres.tls"), "is never encrypted by PostgreSQL")
 		}
 	case "mysql":
 		ruledLogin(o, prefix, c.Type, c.MySQL.User)
-		ruledLag(o, key("mysql"), "primary", c.MySQL.Role, c.MySQL.MaxLag > 0)
+		ruledLag(o, key("mysql"), c.MySQL.Role, c.MySQL.MaxLag > 0)
 	case "redis":
 		if c.Redis.User != "" && c.Redis.Password == "" {
 			o.problem([]string{key("redis.user"), key("redis.password"), key("type")}, "a user cannot log in without a password; add redis.password, or remove the user")
 		}
-		ruledLag(o, key("redis"), "master", c.Redis.Role, c.Redis.MaxLag > 0 || c.Redis.MaxLagBytes > 0)
+		ruledLag(o, key("redis"), c.Redis.Role, c.Redis.MaxLag > 0 || c.Redis.MaxLagBytes > 0)
 	}
 }
 
@@ -133,9 +146,9 @@ func ruledLogin(o *object, prefix, section, user string) {
 }
 
 // ruledLag: a server that must be the primary is behind nobody.
-func ruledLag(o *object, section, primary string, role health.Role, limited bool) {
+func ruledLag(o *object, section string, role health.Role, limited bool) {
 	if role == health.Primary && limited {
 		o.problem([]string{join(section, "max_lag"), join(section, "max_lag_bytes"), join(section, "role")},
-			"there is no lag with role: %s; set role: replica or any, or remove the limit", primary)
+			"there is no lag with role: primary; set role: replica or any, or remove the limit")
 	}
 }

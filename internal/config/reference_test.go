@@ -152,6 +152,7 @@ pools:
 // TestSamples: every file in configs is valid, and the packaged one has the
 // defaults it claims to show.
 func TestSamples(t *testing.T) {
+	t.Setenv("POISE_PG_PASSWORD", "secret")
 	var files []string
 	for _, pattern := range []string{"../../configs/*.yaml", "../../configs/examples/*.yaml"} {
 		found, err := filepath.Glob(pattern)

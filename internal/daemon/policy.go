@@ -193,7 +193,7 @@ func (d *Daemon) findStalled(v vigil, now time.Time) {
 		}
 	}
 	for b, m := range members {
-		if m.pool.Check.Type == "none" || b.Active() < stalledTogether || b.Flags()&balance.Down != 0 {
+		if m.pool.Check.Type == "none" || b.Active() < stalledTogether || b.Flags()&byCheck != 0 {
 			delete(v, b)
 			continue
 		}

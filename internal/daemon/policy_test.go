@@ -92,12 +92,12 @@ pools:
 	d.circuit(health.Change{Key: "web|nobody", State: health.Open})
 
 	for _, b := range p.Backends()[:2] {
-		d.judge(d.generation.Load().members[b].key, balance.Down, true)
+		d.judge(d.generation.Load().members[b].key, balance.Down)
 	}
 	if !p.Panicking() {
 		t.Error("no panic")
 	}
-	d.judge(key, balance.Down, false)
+	d.judge(key, 0)
 	d.connected(a, l4.ConnectRefused) // passive checks are off
 	d.answered(a, false)
 	d.close()

@@ -12,29 +12,48 @@ import (
 // checked carries the verdict of an active check to the pool. It runs on the
 // target's goroutine.
 func (d *Daemon) checked(key string, up bool, st health.Status) {
-	m := d.judge(key, balance.Down, !up)
+	m := d.judge(key, checkFlag(st))
 	if m == nil {
 		return
 	}
-	if up {
+	switch {
+	case up:
 		m.pool.outlier.Recovered(key)
 		d.note(m.Backend, slog.LevelInfo, "backend is up", "active", "passed")
 		return
+	case st.Standby:
+		d.note(m.Backend, slog.LevelInfo, "backend is on standby", "active", string(st.Reason), "detail", st.Detail)
+	default:
+		d.note(m.Backend, slog.LevelWarn, "backend is down", "active", string(st.Reason), "detail", st.Detail)
 	}
-	d.note(m.Backend, slog.LevelWarn, "backend is down", "active", string(st.Reason), "detail", st.Detail)
 	if m.pool.OnDownClose {
 		d.data.closeBackend(m.Backend, l4.BackendDown, m.pool.spread())
 	}
 }
 
-// judge sets or clears a flag of a member and returns it; nil if no such key is
-// configured (any more).
-func (d *Daemon) judge(key string, f balance.Flag, on bool) *member {
+// byCheck are the flags that an active check decides about.
+const byCheck = balance.Down | balance.Standby
+
+// checkFlag is what an active check says; 0 is up.
+func checkFlag(st health.Status) balance.Flag {
+	switch {
+	case st.Up:
+		return 0
+	case st.Standby:
+		return balance.Standby
+	}
+	return balance.Down
+}
+
+// judge gives a member the flag that an active check asks for, or none, and returns it;
+// nil if no such key is configured (any more).
+func (d *Daemon) judge(key string, f balance.Flag) *member {
 	d.verdicts.Lock()
 	defer d.verdicts.Unlock()
 	m := d.generation.Load().byKey[key]
 	if m != nil {
-		m.pool.balance.SetFlag(m.ID(), f, on)
+		m.pool.balance.SetFlag(m.ID(), f, true) // first, or it would be up for a moment
+		m.pool.balance.SetFlag(m.ID(), byCheck&^f, false)
 		d.observe(m.pool)
 	}
 	return m
@@ -61,11 +80,11 @@ func (d *Daemon) update(p *pool) {
 		b.Initial = due[i] | d.operator.due(memberKey(spec.Name, b.Addr)).flags()
 	}
 	removed := p.balance.Update(spec)
-	const judged = balance.Down | balance.Ejected
+	const judged = byCheck | balance.Ejected
 	for i, b := range spec.Backends {
 		id := balance.BackendID{Name: b.Name, Addr: b.Addr}
-		p.balance.SetFlag(id, judged&^due[i], false)
 		p.balance.SetFlag(id, due[i], true)
+		p.balance.SetFlag(id, judged&^due[i], false)
 		if e, known := p.outlier.Status(memberKey(spec.Name, b.Addr)); known {
 			applyCircuit(p.balance, id, e.State, max(p.Passive.HalfOpen, 1))
 		}
@@ -80,10 +99,7 @@ func (d *Daemon) update(p *pool) {
 func (d *Daemon) flagsDue(p *pool, key string, initial balance.Flag) balance.Flag {
 	f := initial
 	if st, known := d.monitor.Status(key); known {
-		f = 0
-		if !st.Up {
-			f = balance.Down
-		}
+		f = checkFlag(st)
 	}
 	if e, known := p.outlier.Status(key); known && e.State == health.Open {
 		f |= balance.Ejected

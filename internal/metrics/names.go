@@ -42,7 +42,7 @@ var (
 	backendConnectFailures  = counter("poise_backend_connect_failures_total", "Connect attempts to the backend that failed. The reasons no_local_port and no_descriptors are this host's failures.", "pool", "backend", "reason")
 	backendConnectDuration  = histogramOf("poise_backend_connect_duration_seconds", "Time the connects that succeeded took.", connectBounds, "pool", "backend")
 	backendFirstByte        = histogramOf("poise_backend_first_byte_duration_seconds", "Time from the established connection to the backend's first byte.", connectBounds, "pool", "backend")
-	backendUp               = gauge("poise_backend_up", "1 if nothing keeps the backend from getting new connections but perhaps a weight of 0, else 0, which includes half-open.", "pool", "backend")
+	backendUp               = gauge("poise_backend_up", "1 if nothing keeps the backend from getting new connections but perhaps a weight of 0, else 0, which includes half-open and standby.", "pool", "backend")
 	backendState            = gauge("poise_backend_state", "1 for the state the backend is in, 0 for all others.", "pool", "backend", "state")
 	backendWeight           = gauge("poise_backend_weight", "Weight, the operator's if there is one, else the configured one; 0 if the backend is removed.", "pool", "backend")
 	backendCheckFailures    = counter("poise_backend_check_failures_total", "Active checks that failed.", "pool", "backend", "reason")

@@ -44,6 +44,8 @@ func TestFlagWords(t *testing.T) {
 		Down | Drained:         {"down+drain", "drain"},
 		Drained | Maint:        {"drain+maint", "maint"},
 		Down | Maint | Removed: {"down+maint+removed", "removed"},
+		Standby:                {"standby", "standby"},
+		Standby | Ejected:      {"ejected+standby", "standby"},
 		Unresolved | Down:      {"down+unresolved", "unresolved"},
 		1 << 20:                {"unknown", "up"},
 	} {
@@ -51,10 +53,10 @@ func TestFlagWords(t *testing.T) {
 			t.Errorf("%#x: %q and %q, want %q", uint32(f), f.String(), f.State(), want)
 		}
 	}
-	if got := strings.Join(States(), " "); got != "up half-open down ejected drain maint unresolved removed" {
+	if got := strings.Join(States(), " "); got != "up half-open down ejected drain maint unresolved removed standby" {
 		t.Errorf("the words: %s", got)
 	}
-	for f := range Removed << 1 {
+	for f := range Standby << 1 {
 		if !slices.Contains(States(), f.State()) {
 			t.Errorf("%v: %q is not in the list", f, f.State())
 		}

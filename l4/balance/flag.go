@@ -16,9 +16,10 @@ const (
 	Maint                       // the operator: out for maintenance
 	Unresolved                  // the resolver: the name has no address now
 	Removed                     // Update: no longer configured, still has leases
+	Standby                     // the health monitor: well, but in the other role than is wanted
 )
 
-var flagNames = [...]string{"down", "ejected", "drain", "maint", "unresolved", "removed"}
+var flagNames = [...]string{"down", "ejected", "drain", "maint", "unresolved", "removed", "standby"}
 
 // String returns "up" for no flag, else the flags' words joined by "+", such as
 // "down+ejected".
@@ -39,10 +40,10 @@ func (f Flag) String() string {
 }
 
 // State returns the one word for a set of flags that status and metrics show:
-// "up", "down", "ejected", "drain", "maint", "unresolved" or "removed". What was
+// "up", "down", "standby", "ejected", "drain", "maint", "unresolved" or "removed". What was
 // asked for goes before what was found out.
 func (f Flag) State() string {
-	for _, one := range [...]Flag{Removed, Maint, Drained, Unresolved, Down, Ejected} {
+	for _, one := range [...]Flag{Removed, Maint, Drained, Unresolved, Down, Standby, Ejected} {
 		if f&one != 0 {
 			return one.String()
 		}

@@ -47,6 +47,8 @@ func TestTiersAndPanic(t *testing.T) {
 		{"the operator's do not count", 50, wrong{0: Drained, 1: Maint, 2: Down}, []string{"b3"}, false, false},
 		{"and stay out", 60, wrong{0: Drained, 1: Maint, 2: Down}, []string{"b2", "b3"}, true, false},
 		{"nor the unresolved", 60, wrong{0: Unresolved, 1: Unresolved | Down, 2: Down}, []string{"b2", "b3"}, true, false},
+		{"nor a standby", 60, wrong{0: Standby, 1: Standby, 2: Standby}, []string{"b3"}, false, false},
+		{"which is sent nothing", 100, wrong{0: Standby, 1: Standby, 2: Down}, []string{"b2", "b3"}, true, false},
 		{"no primary", 50, wrong{0: Down, 1: Down, 2: Down, 3: Down}, []string{"b4", "b5"}, false, true},
 		{"no primary, one backup", 60, wrong{0: Down, 1: Down, 2: Down, 3: Down, 4: Down}, []string{"b4", "b5"}, true, true},
 		{"nobody", 1, wrong{0: Down, 1: Down, 2: Down, 3: Down, 4: Down, 5: Down}, []string{"b0", "b1", "b2", "b3"}, true, false},
