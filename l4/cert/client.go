@@ -51,9 +51,7 @@ func LoadClient(spec ClientSpec) (*Client, error) {
 	defer c.mu.Unlock()
 	var errs problems
 	for _, r := range c.refreshParts() {
-		if r.problem != nil {
-			errs = append(errs, r.problem)
-		}
+		errs = append(errs, r.problem...)
 	}
 	if len(errs) > 0 {
 		return nil, errs
@@ -118,9 +116,7 @@ func (c *Client) Refresh() (changed []string, err error) {
 		if r.changed {
 			changed = append(changed, r.paths[0])
 		}
-		if r.problem != nil {
-			errs = append(errs, r.problem)
-		}
+		errs = append(errs, r.problem...)
 	}
 	if dirty {
 		c.compose()

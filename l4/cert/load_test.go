@@ -32,6 +32,10 @@ func TestLoadErrors(t *testing.T) {
 	}{
 		{"none", Spec{}, "tls.certificates: there has to be one"},
 		{"missing", one(filepath.Join(dir, "no.crt"), key), "tls.certificates[0].cert: certificate DIR/no.crt: no such file or directory"},
+		{
+			"both missing", one(filepath.Join(dir, "no.crt"), filepath.Join(dir, "no.key")),
+			"tls.certificates[0].cert: certificate DIR/no.crt: no such file or directory\ntls.certificates[0].key: key DIR/no.key: no such file or directory",
+		},
 		{"missing key", one(crt, filepath.Join(dir, "no.key")), "tls.certificates[0].key: key DIR/no.key: no such file or directory"},
 		{"directory", one(dir, key), "tls.certificates[0].cert: certificate DIR: is a directory, and must be a regular file"},
 		{"fifo", one(filepath.Join(dir, "fifo"), key), "tls.certificates[0].cert: certificate DIR/fifo: is a named pipe, and must be a regular file"},

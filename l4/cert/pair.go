@@ -2,6 +2,7 @@ package cert
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -29,19 +30,16 @@ type pair struct {
 // are for those who have to put the files right.
 func loadPair(files []content) (*pair, error) {
 	crt, key := &files[0], &files[1]
-	if crt.err != nil {
-		return nil, crt.failed("certificate")
+	chain, errCert := readChain(crt)
+	private, errKey := readKey(key)
+	if errKey != nil {
+		errKey = fault{1, errKey}
 	}
-	if key.err != nil {
-		return nil, fault{1, key.failed("key")}
+	if errCert != nil && errKey != nil {
+		return nil, problems{errCert, errKey}
 	}
-	chain, err := parseChain(crt.data)
-	if err != nil {
-		return nil, fmt.Errorf("certificate %s %w", crt.path, err)
-	}
-	private, err := parseKey(key.data)
-	if err != nil {
-		return nil, fault{1, fmt.Errorf("key %s %w", key.path, err)}
+	if err := cmp.Or(errCert, errKey); err != nil {
+		return nil, err
 	}
 	leaf := chain[0]
 	if !belongs(private, leaf) {
@@ -53,6 +51,7 @@ func loadPair(files []content) (*pair, error) {
 		return nil, fault{1, fmt.Errorf("key %s does not belong to certificate %s", key.path, crt.path)}
 	}
 	p := &pair{path: crt.path, warnings: key.exposed()}
+	var err error
 	if p.keyType, err = usable(leaf); err != nil {
 		return nil, fmt.Errorf("certificate %s %w", crt.path, err)
 	}
@@ -61,6 +60,28 @@ func loadPair(files []content) (*pair, error) {
 		p.cert.Certificate = append(p.cert.Certificate, c.Raw)
 	}
 	return p, nil
+}
+
+func readChain(file *content) ([]*x509.Certificate, error) {
+	if file.err != nil {
+		return nil, file.failed("certificate")
+	}
+	chain, err := parseChain(file.data)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s %w", file.path, err)
+	}
+	return chain, nil
+}
+
+func readKey(file *content) (crypto.Signer, error) {
+	if file.err != nil {
+		return nil, file.failed("key")
+	}
+	private, err := parseKey(file.data)
+	if err != nil {
+		return nil, fmt.Errorf("key %s %w", file.path, err)
+	}
+	return private, nil
 }
 
 // parseChain returns the certificates of a PEM file, at least one.

@@ -19,7 +19,7 @@ type part[T any] struct {
 	build func(files []content) (T, error)
 
 	value   T
-	problem error             // why the files, as they are now, are not what is used
+	problem problems          // why the files, as they are now, are not what is used
 	used    [sha256.Size]byte // digest of what value was made of
 	tried   [sha256.Size]byte // digest of what was last read, modes included
 	stamps  []stamp
@@ -28,9 +28,9 @@ type part[T any] struct {
 
 // news is what a refresh has done to a part.
 type news struct {
-	rebuilt bool  // the value was made anew, or why it could not be is new
-	changed bool  // the value comes from another content than before
-	problem error // reported once for every change on disk
+	rebuilt bool     // the value was made anew, or why it could not be is new
+	changed bool     // the value comes from another content than before
+	problem problems // reported once for every change on disk
 }
 
 // refresh makes the value anew if the files have changed since the last try.
@@ -62,13 +62,19 @@ func (p *part[T]) refresh() news {
 	p.tried = sum
 	v, err := p.build(files)
 	if err != nil {
-		key := p.keys[0]
-		if at := (fault{}); errors.As(err, &at) {
-			key = p.keys[at.file]
-		}
-		p.problem = fmt.Errorf("%s: %w", key, err)
-		if p.loaded() {
-			p.problem = fmt.Errorf("%w; what was loaded before stays in use", p.problem)
+		all := problems{err}
+		_ = errors.As(err, &all)
+		p.problem = nil
+		for _, err := range all {
+			key := p.keys[0]
+			if at := (fault{}); errors.As(err, &at) {
+				key = p.keys[at.file]
+			}
+			err = fmt.Errorf("%s: %w", key, err)
+			if p.loaded() {
+				err = fmt.Errorf("%w; what was loaded before stays in use", err)
+			}
+			p.problem = append(p.problem, err)
 		}
 		return news{rebuilt: true, problem: p.problem}
 	}

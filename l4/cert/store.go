@@ -96,8 +96,8 @@ func (s *Store) load() error {
 	var errs problems
 	for _, r := range s.refreshParts() {
 		// A response that is not there yet is no reason not to serve.
-		if r.problem != nil && !r.optional {
-			errs = append(errs, r.problem)
+		if !r.optional {
+			errs = append(errs, r.problem...)
 		}
 	}
 	if len(errs) > 0 {
@@ -134,9 +134,7 @@ func (s *Store) Refresh() (changed []string, err error) {
 		if r.changed {
 			changed = append(changed, r.paths[0])
 		}
-		if r.problem != nil {
-			errs = append(errs, r.problem)
-		}
+		errs = append(errs, r.problem...)
 	}
 	if until := s.live.Load().until; dirty || !until.IsZero() && !s.now().Before(until) {
 		s.compose()

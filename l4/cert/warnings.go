@@ -59,10 +59,11 @@ func (s *Store) broken() int {
 }
 
 func warningsOf[T any](p *part[T]) []string {
-	if p.problem == nil {
-		return nil
+	var list []string
+	for _, err := range p.problem {
+		list = append(list, err.Error())
 	}
-	return []string{p.problem.Error()}
+	return list
 }
 
 func prefixed(key string, list []string) []string {
