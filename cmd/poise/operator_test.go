@@ -111,6 +111,21 @@ func TestWeightMovesShares(t *testing.T) {
 	}
 }
 
+// What ready says of a backend that its check is against is what the document shows.
+func TestReadyButDown(t *testing.T) {
+	t.Parallel()
+	p := start(t, webConfig(addr(t), "", "check: {interval: 100ms, fast_interval: 100ms}", member("a", addr(t))))
+	eventually(t, "it to be down", func() bool { return p.Backend(t, "web", "a").State == "down" })
+	said := p.operate(t, "ready", "web/a")
+	document, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shown := strings.Replace(said, "web/a", "pg/db1", 1); !strings.Contains(string(document), "\n"+shown+"\n") {
+		t.Errorf("docs/operations.md does not show %q", shown)
+	}
+}
+
 func TestOperatorErrors(t *testing.T) {
 	a, b := backend(t, "a", loadgen.Behaviour{}), backend(t, "b", loadgen.Behaviour{})
 	p := start(t, weights(addr(t), a, b, 100, 100))
