@@ -141,11 +141,11 @@ func TestReplayNot(t *testing.T) {
 		says          string
 		bad           int64 // how many backends fail a client
 	}{
-		"off":       {"", "", 100, "", 1},
-		"too much":  {"", "replay: 16k, ", size, "", 1},
-		"a word":    {"", "replay: 16k, ", 100, "x", 1},
-		"no retry":  {"retries: 0", "replay: 16k, ", 100, "", 1},
-		"one retry": {"retries: 1", "replay: 16k, ", 100, "", 2},
+		"off":       {"", "replay: 0, ", 100, "", 1},
+		"too much":  {"", "", size, "", 1},
+		"a word":    {"", "", 100, "x", 1},
+		"no retry":  {"retries: 0", "", 100, "", 1},
+		"one retry": {"retries: 1", "", 100, "", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,7 +157,7 @@ func TestReplayNot(t *testing.T) {
 			two, cameTwo := failing(t, c.sends, end)
 			three, cameThree := failing(t, c.sends, end)
 			listen := addr(t)
-			p := start(t, webConfig(listen, c.service, c.pool+"balance: first, passive: {failures: 0}, check: {type: none}",
+			p := start(t, "defaults: {pools: {replay: 16k}}\n"+webConfig(listen, c.service, c.pool+"balance: first, passive: {failures: 0}, check: {type: none}",
 				member("one", one), member("two", two), member("three", three)))
 			conn := connect(t, listen)
 			if _, err := conn.Write(make([]byte, c.sends)); err != nil {

@@ -20,12 +20,12 @@ func TestLabBackendVanishesWithBytesInFlight(t *testing.T) {
 	l := lab.New(t)
 	down := serveAt(t, l.Backend1, lab.Backend1Addr, echoServer)
 	dropped := serveAt(t, l.Backend2, lab.Backend2Addr, echoServer)
-	const keepalive = "keepalive: {idle: 1s, interval: 1s, probes: %d}, timeouts: {idle: 0s}"
+	const keepalive = "keepalive: {%s}, timeouts: {idle: 0s}"
 	yaml := "services:\n"
 	for i, pool := range []string{"down", "dropped"} {
-		yaml += fmt.Sprintf("  %s: {listen: [\"10.77.0.10:700%d\"], pool: %s, "+keepalive+"}\n", pool, i, pool, 3)
+		yaml += fmt.Sprintf("  %s: {listen: [\"10.77.0.10:700%d\"], pool: %s, "+keepalive+"}\n", pool, i, pool, "idle: 1s, interval: 1s, probes: 3")
 	}
-	yaml += fmt.Sprintf("  patient: {listen: [\"10.77.0.10:7002\"], pool: down, "+keepalive+"}\n", 0)
+	yaml += fmt.Sprintf("  patient: {listen: [\"10.77.0.10:7002\"], pool: down, "+keepalive+"}\n", "probes: 0")
 	yaml += fmt.Sprintf("pools:\n  down: {check: {type: none}, backends: [%s]}\n  dropped: {check: {type: none}, backends: [%s]}\n",
 		member("db1", down), member("db2", dropped))
 	p := startOn(t, l, yaml)

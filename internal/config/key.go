@@ -197,17 +197,33 @@ func (o *object) readAt(n *node, keys, all []key, below string) bool {
 // object itself gives, else at the object's name. It is silent if one of them
 // was refused: what was meant is not known.
 func (o *object) problem(keys []string, format string, args ...any) {
-	at, name := o.at, keys[0]
 	if slices.ContainsFunc(keys, o.refused) {
 		return
 	}
 	for _, k := range keys {
+		if at, ok := o.given[k]; ok {
+			o.add(at, join(o.path, k), format, args...)
+			return
+		}
+	}
+	o.add(o.at, join(o.path, keys[0]), format, args...)
+}
+
+// missing reports that the first of the keys is not given, at the first of the others
+// that the object itself gives, else at the object's name: where it could stand, or
+// what asks for it. It is silent if one of them was refused.
+func (o *object) missing(keys []string, format string, args ...any) {
+	if slices.ContainsFunc(keys, o.refused) {
+		return
+	}
+	at := o.at
+	for _, k := range keys[1:] {
 		if p, ok := o.given[k]; ok {
-			at, name = p, k
+			at = p
 			break
 		}
 	}
-	o.add(at, join(o.path, name), format, args...)
+	o.add(at, join(o.path, keys[0]), format, args...)
 }
 
 // plainWord matches keys that messages print as they are.

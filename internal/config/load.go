@@ -143,6 +143,9 @@ func readFile(r *report, tree *node) *File {
 		o.problem([]string{"services"}, "missing; add a service, or write services: {} for none")
 	}
 
+	if f.Log.Access == "none" {
+		o.idle([]string{"log.access_format"}, []string{"log.access"}, "with access: none", "write access: stdout or a file")
+	}
 	if f.Admin.HTTP == "" && len(f.Admin.Hosts) > 0 {
 		o.problem([]string{"admin.hosts", "admin.http"}, `has no effect with http: "", which is off; remove it`)
 	}
@@ -165,7 +168,7 @@ func readFile(r *report, tree *node) *File {
 		s.finishPools(pools)
 		claims = append(claims, s.listen...)
 	}
-	finishUDPChecks(services, pools.sorted)
+	finishUses(services, pools.sorted)
 	loops(services, pools, overlaps(r, claims))
 	if len(r.problems) > 0 {
 		return nil

@@ -33,8 +33,9 @@ type pool struct {
 // backend is one entry of a pool's list.
 type backend struct {
 	balance.BackendSpec
-	name Name // instead of Addr; zero = none
-	at   position
+	name    Name // instead of Addr; zero = none
+	at      position
+	weighed bool // a weight is given
 }
 
 // inherit marks a backend that gives no max_connections of its own.
@@ -59,7 +60,7 @@ func (p *pool) readBackends(v *value) {
 			if o.read(item.node, keys) && !o.has("address") {
 				o.problem([]string{"address"}, "missing; write address: 10.0.0.1:5432")
 			}
-			if b.name.SRV && o.has("weight") {
+			if b.weighed = o.has("weight") && !o.refused("weight"); b.name.SRV && o.has("weight") {
 				o.problem([]string{"weight", "address"}, "has no effect on what SRV records give a weight; remove it")
 			}
 		case plain, quoted:
@@ -116,6 +117,7 @@ func (p *pool) finish() {
 	p.finishPolicy()
 	p.finishTLS()
 	p.finishProxy()
+	p.finishEffects()
 	if _, given := p.given["hash"]; given && p.Balance.AB != nil && !p.usesHash() {
 		p.problem([]string{"hash", "ab"}, "has no effect with ab of %s and %s; compare with maglev, or remove it", p.ab.A, p.ab.B)
 	} else if given && !p.usesHash() {

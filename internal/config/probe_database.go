@@ -115,7 +115,7 @@ func (p *pool) ruledDatabase(o *object, prefix string, c *health.Spec) {
 	case "dns":
 		switch {
 		case c.DNS.Name == "":
-			o.problem([]string{key("dns.name"), key("type")}, "a check of a DNS server asks for a name; write one, such as dns: {name: db.internal}")
+			o.missing([]string{key("dns.name"), key("dns"), key("type")}, "a check of a DNS server asks for a name; write one, such as dns: {name: db.internal}")
 		case c.DNS.Check() != nil:
 			o.problem([]string{key("dns.answer"), key("dns.type"), key("dns.name")},
 				"%s is not what a record of type %s says; write it as in a zone file, such as 10.0.0.1 for type: A", quote(c.DNS.Answer), c.DNS.Type)
@@ -140,7 +140,7 @@ func (p *pool) ruledDatabase(o *object, prefix string, c *health.Spec) {
 
 func ruledLogin(o *object, prefix, section, user string) {
 	if user == "" {
-		o.problem([]string{join(prefix, section+".user"), join(prefix, "type")},
+		o.missing([]string{join(prefix, section+".user"), join(prefix, section), join(prefix, "type")},
 			"the check logs in to a database; write the user, such as %s: {user: poise}", section)
 	}
 }

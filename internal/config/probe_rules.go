@@ -109,7 +109,7 @@ func (p *pool) ruled(o *object, prefix string, c *health.Spec) {
 		q.ruleHTTP()
 	case "expect":
 		if len(c.Expect) == 0 {
-			q.problem([]string{"expect", "type"}, `missing; write the steps, such as expect: [{send: "PING\r\n"}, {expect: "+PONG"}]`)
+			q.missing([]string{"expect", "type"}, `missing; write the steps, such as expect: [{send: "PING\r\n"}, {expect: "+PONG"}]`)
 		}
 	case "udp":
 		q.ruleUDP()
@@ -117,7 +117,7 @@ func (p *pool) ruled(o *object, prefix string, c *health.Spec) {
 	case "exec":
 		c.Exec.Pool = p.Balance.Name
 		if len(c.Exec.Argv) == 0 {
-			q.problem([]string{"exec.command", "type"}, "missing; write the program to run, such as command: [/usr/local/bin/check-db]")
+			q.missing([]string{"exec.command", "exec", "type"}, "missing; write the program to run, such as command: [/usr/local/bin/check-db]")
 		}
 	}
 	p.ruledDatabase(o, prefix, c)
@@ -143,11 +143,20 @@ func (q asked) gives(k string) bool {
 
 // problem is the object's for keys of the question.
 func (q asked) problem(keys []string, format string, args ...any) {
+	q.object.problem(q.full(keys), format, args...)
+}
+
+// missing is the object's for keys of the question.
+func (q asked) missing(keys []string, format string, args ...any) {
+	q.object.missing(q.full(keys), format, args...)
+}
+
+func (q asked) full(keys []string) []string {
 	full := make([]string, len(keys))
 	for i, k := range keys {
 		full[i] = q.key(k)
 	}
-	q.object.problem(full, format, args...)
+	return full
 }
 
 // oneOf refuses keys that say the same twice.
@@ -179,10 +188,10 @@ func (q asked) ruleUDP() {
 	q.oneOf("udp.send", "udp.send_hex")
 	q.oneOf("udp.expect", "udp.expect_hex", "udp.expect_regex")
 	if q.UDP.Send == "" {
-		q.problem([]string{"udp.send", "udp.send_hex", "type"}, `missing; write what to send, such as send: "ping"`)
+		q.missing([]string{"udp.send", "udp.send_hex", "udp", "type"}, `missing; write what to send, such as send: "ping"`)
 	}
 	if q.UDP.Expect == (health.Pattern{}) {
-		q.problem([]string{"udp.expect", "udp.expect_hex", "udp.expect_regex", "type"},
+		q.missing([]string{"udp.expect", "udp.expect_hex", "udp.expect_regex", "udp", "type"},
 			`missing; write what the answer must contain, such as expect: "pong": no answer to a datagram is no sign of health`)
 	}
 }

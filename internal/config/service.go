@@ -87,6 +87,7 @@ func (s *service) finish(pools poolsByName) {
 		s.problem([]string{"pool"}, "there is no pool %q; define it under pools, or name another%s", s.Pool, s.meantPool(s.Pool, pools))
 	}
 	s.finishAdmission()
+	s.finishEffects()
 	if t := &s.TCP; t.Connect > t.ConnectTotal {
 		s.problem([]string{"timeouts.connect", "timeouts.connect_total"},
 			"one attempt may take %s, all together only %s; lower connect or raise connect_total", short(t.Connect), short(t.ConnectTotal))

@@ -97,23 +97,3 @@ func (s *service) finishUDPPool(p *pool) {
 		p.problem([]string{"backends"}, "the socket %s at %s is for connections, and service %s with protocol: udp uses the pool; give it a pool of its own", b.Addr.Unix, b.at, s.Name)
 	}
 }
-
-// finishUDPChecks refuses the check of a pool that nobody has chosen where it says
-// nothing about what the pool is for.
-func finishUDPChecks(services []*service, pools []*pool) {
-	protocols := map[string]map[string]string{} // pool -> protocol -> service
-	for _, s := range services {
-		for _, name := range s.Pools() {
-			if protocols[name] == nil {
-				protocols[name] = map[string]string{}
-			}
-			protocols[name][s.Protocol] = s.Name
-		}
-	}
-	for _, p := range pools {
-		by := protocols[p.Balance.Name]
-		if by["udp"] != "" && by["tcp"] == "" && p.Check.Type == "tcp" && !p.has("check.type") {
-			p.problem([]string{"check", "check.type"}, "would ask over TCP, and service %s uses the pool with protocol: udp; write check: {type: udp, dns, exec or none}, or type: tcp if that is meant", by["udp"])
-		}
-	}
-}

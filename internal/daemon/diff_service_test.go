@@ -10,7 +10,7 @@ import (
 // kinds has a service of each kind.
 const kinds = `
 services:
-  dns: {listen: [":53"], protocol: udp, pool: dns, udp: {replies: 1}}
+  dns: {listen: ["10.0.0.9:53"], protocol: udp, pool: dns, udp: {replies: 1}}
   mqtt:
     listen: [":8883"]
     pool: mqtt
@@ -36,7 +36,7 @@ func TestDiffOfServices(t *testing.T) {
 	}{
 		{nil, nil},
 		{
-			[]string{`[":53"], protocol: udp, pool: dns, udp: {replies: 1}`, `[":53"], protocol: udp, freebind: true, pool: dns, udp: {idle: 5s, max_sessions: 9}`},
+			[]string{`["10.0.0.9:53"], protocol: udp, pool: dns, udp: {replies: 1}`, `["10.0.0.9:53"], protocol: udp, freebind: true, pool: dns, udp: {idle: 5s, max_sessions: 9}`},
 			[]string{
 				"service dns: udp.idle 30s -> 5s",
 				"service dns: udp.replies 1 -> 0",
@@ -45,12 +45,12 @@ func TestDiffOfServices(t *testing.T) {
 			},
 		},
 		{
-			[]string{`[":53"], protocol: udp, pool: dns, udp: {replies: 1}`, `[":53", ":54"], pool: dns`},
+			[]string{`["10.0.0.9:53"], protocol: udp, pool: dns, udp: {replies: 1}`, `["10.0.0.9:53", ":54"], pool: dns`},
 			[]string{"service dns: protocol udp -> tcp", "service dns: listener :54 added"},
 		},
 		{
 			[]string{"  dns: {listen", "  names: {listen"},
-			[]string{"service names: added on udp :53, pool dns", "service dns: removed"},
+			[]string{"service names: added on udp 10.0.0.9:53, pool dns", "service dns: removed"},
 		},
 		{
 			[]string{"  pg:\n    listen", "  db:\n    listen"},

@@ -60,7 +60,7 @@ func TestDiscovered(t *testing.T) {
 db.internal/10.0.0.1:80 100 false 9 down
 db.internal/10.0.0.2:80 100 false 9 down
 db.internal/[2001:db8::1]:80 100 false 9 down`},
-		{"in order", `balance: first, backends: ["10.0.0.7:80", {name: x, address: "db.internal:80", weight: 5, backup: true, max_connections: 3}, "10.0.0.8:80"]`, `
+		{"in order", `balance: round-robin, backends: ["10.0.0.7:80", {name: x, address: "db.internal:80", weight: 5, backup: true, max_connections: 3}, "10.0.0.8:80"]`, `
 10.0.0.7:80 100 false 0 up
 x/10.0.0.1:80 5 true 3 up
 x/10.0.0.2:80 5 true 3 up

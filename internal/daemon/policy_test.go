@@ -46,10 +46,11 @@ func TestSuspicion(t *testing.T) {
 func TestCircuitReachesPool(t *testing.T) {
 	file := parse(t, `
 admin: {socket: `+t.TempDir()+`/admin.sock, http: "", state: ""}
+defaults: {pools: {panic: 50}}
 services:
   web: {listen: ["`+reserve(t)+`"], pool: web}
 pools:
-  web: {backends: ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"], check: {type: none}, panic: 50, passive: {failures: 0}}
+  web: {backends: ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"], check: {type: none}, passive: {failures: 0}}
 `)
 	var log bytes.Buffer
 	d, err := start(Options{File: file, Stdout: io.Discard, Stderr: &log})
