@@ -44,8 +44,8 @@ func laborious(t *testing.T, name string, takes time.Duration) (addr string) {
 // What layer 4 can do about a backend that fails: one that refuses is left for
 // another one, and no client notices. One that accepts and resets has perhaps had
 // the request, which only the client knows to be safe to send again; those clients
-// fail, until after passive.failures of them in a row it is ejected, and one for
-// each trial.
+// fail, until after passive.failures of them in a row, from three addresses at least,
+// it is ejected, and one for each trial.
 func TestUnevenBackends(t *testing.T) {
 	slow := []string{
 		member("fast1", laborious(t, "fast1", 40*time.Millisecond)),
@@ -64,6 +64,15 @@ func TestUnevenBackends(t *testing.T) {
 		listen := addr(t)
 		p := start(t, webConfig(listen, "", fmt.Sprintf("balance: %s, check: {interval: 200ms}, passive: {failures: %d, base: 1m}", balance, failures),
 			append(slow[:4:4], member("failing", failing))...))
+		if failing == resets {
+			for _, from := range []string{"127.0.0.2", "127.0.0.3"} { // the load comes from one address
+				for tries := 0; len(saying(t, from, listen, "ask\n", 1)) > 0; tries++ {
+					if tries == 100 {
+						t.Fatalf("%s never reached the failing backend", from)
+					}
+				}
+			}
+		}
 		res, err := loadgen.Run(t.Context(), loadgen.Options{
 			Addr: listen, Clients: clients, Duration: 6 * time.Second, PerConnection: 1, Size: 64, Timeout: patience,
 		})

@@ -224,6 +224,7 @@ func TestPerSourceAndServiceLimit(t *testing.T) {
 	}
 	first.Close()
 	full.ended(6)
+	eventually(t, "its place to be free", func() bool { return full.Active() == 0 })
 	if err := ping(full.dial()); err != nil {
 		t.Error(err)
 	}
@@ -239,6 +240,7 @@ func TestKilledIsReleased(t *testing.T) {
 		p.Kill(l4.Killed)
 		p.shaking(0)
 		p.ended(i + 1)
+		eventually(t, "its place to be free", func() bool { return p.Active() == 0 })
 	}
 	if err := ping(tls.Client(p.dial(), clientConfig())); err != nil {
 		t.Error(err)

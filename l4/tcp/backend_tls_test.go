@@ -154,9 +154,11 @@ func TestBackendTLSOverUnixSocket(t *testing.T) {
 
 // A backend that resets in the middle of a record is no end of the stream.
 func TestBackendTLSBroken(t *testing.T) {
+	connected := make(chan struct{}, 1)
 	b := serve(t, func(c *net.TCPConn) {
 		e := tlsServer(c)
 		e.Write([]byte("12345"))
+		<-connected // else the client's dial may fail
 		c.Write([]byte{23, 3, 3, 0, 100, 1, 2, 3})
 	})
 	for _, front := range []bool{false, true} {
@@ -166,6 +168,7 @@ func TestBackendTLSBroken(t *testing.T) {
 		if front {
 			c.(*tls.Conn).Handshake()
 		}
+		connected <- struct{}{}
 		if got, err := io.ReadAll(c); string(got) != "12345" || !isReset(err) {
 			t.Errorf("front %v: %q, %v", front, got, err)
 		}

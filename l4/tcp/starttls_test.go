@@ -199,10 +199,9 @@ func TestStartTLSBehindProxyHeader(t *testing.T) {
 		r.Spec.Retries = 0
 		r.To.TLS, r.To.StartTLS, r.To.Proxy.Version = backendTLS(t), true, 2
 	}, func(r *tcp.Route) { r.Spec.Proxy.Accept = wire.AcceptAny }) // of nobody
-	c := p.dial()
+	p.refused()
 	if s := <-sent; s != sslRequest {
 		t.Errorf("%q", s)
 	}
-	io.ReadAll(c)
 	p.outcome(l4.ConnectFailed)
 }

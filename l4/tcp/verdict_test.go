@@ -68,7 +68,7 @@ func TestVerdicts(t *testing.T) {
 	})
 	t.Run("reset before anybody said anything", func(t *testing.T) {
 		p := start(t, one(serve(t, reset)), compared)
-		p.dial().Read(make([]byte, 1))
+		p.refused()
 		p.outcome(l4.BackendReset)
 		p.verdicts(0, 1, l4.Failed)
 	})
@@ -80,7 +80,7 @@ func TestVerdicts(t *testing.T) {
 	})
 	t.Run("reset of a client whom the backend knows", func(t *testing.T) {
 		p := start(t, one(serve(t, reset)), compared, func(r *tcp.Route) { r.To.Proxy.Version = 2 })
-		p.dial().Read(make([]byte, 1))
+		p.refused()
 		p.outcome(l4.BackendReset)
 		p.verdicts(0, 1, l4.Doubtful)
 	})
