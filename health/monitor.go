@@ -41,6 +41,8 @@ type Monitor struct {
 	setMu  sync.Mutex
 	closed bool
 
+	running sync.WaitGroup // the goroutines of all targets, of removed ones too
+
 	mu      sync.Mutex         // guards the following
 	targets map[string]*target // written with setMu too
 }
@@ -61,10 +63,11 @@ func NewMonitor(onChange func(key string, up bool, st Status)) *Monitor {
 // Set makes these the targets that are probed, exactly these and each by one
 // goroutine. A target whose Key was there before keeps its state and its counting
 // goes on; a changed interval or threshold takes effect at once, a changed check
-// or address keeps the verdict, forgets the streak and probes soon. Removed
-// targets are waited for: when Set returns, onChange will not name them again,
-// nor is any of their probes in flight. A Key that comes twice counts once, the
-// first time. After Close, Set does nothing.
+// or address keeps the verdict, forgets the streak and probes soon. When Set
+// returns, onChange will not name removed targets again; a probe of one that is in
+// flight is cancelled and ends by itself, because a stuck one must not hold up a
+// reload. A Key that comes twice counts once, the first time. After Close, Set does
+// nothing.
 func (m *Monitor) Set(targets []Target) {
 	m.setMu.Lock()
 	defer m.setMu.Unlock()
@@ -88,21 +91,17 @@ func (m *Monitor) Set(targets []Target) {
 	m.replace(keep)
 }
 
-// replace swaps the targets and waits for those that are gone. It requires setMu.
+// replace swaps the targets and silences those that are gone. It requires setMu.
 func (m *Monitor) replace(keep map[string]*target) {
 	m.mu.Lock()
 	old := m.targets
 	m.targets = keep
 	m.mu.Unlock()
-	var gone []*target
 	for key, t := range old {
 		if keep[key] != t {
 			t.cancel()
-			gone = append(gone, t)
+			defer t.silence()
 		}
-	}
-	for _, t := range gone {
-		t.running.Wait()
 	}
 }
 
@@ -151,4 +150,5 @@ func (m *Monitor) Close() {
 	defer m.setMu.Unlock()
 	m.closed = true
 	m.replace(map[string]*target{})
+	m.running.Wait()
 }

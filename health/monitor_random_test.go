@@ -64,6 +64,7 @@ func (s *simulation) run() error {
 		pause := time.Duration(max(s.rnd.IntN(4500)-1500, 0)) * time.Millisecond // often none
 		s.mu.Unlock()
 		m.Set(targets)
+		synctest.Wait() // probes of targets that are gone end by themselves
 		s.mu.Lock()
 		for i := len(targets); i < 6; i++ {
 			key := fmt.Sprint("k", i)

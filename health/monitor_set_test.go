@@ -142,6 +142,7 @@ func TestMonitorSetDoesNotWaitForAHangingProbe(t *testing.T) {
 		time.Sleep(time.Minute)
 		start := time.Now()
 		m.Set([]Target{on("b", spec)})
+		synctest.Wait()
 		if n, _ := a.flying(); n != 0 {
 			t.Error("the removed target's probe is still in flight")
 		}

@@ -15,8 +15,8 @@ type target struct {
 	monitor *Monitor
 	ctx     context.Context // ends when the target is removed
 	cancel  context.CancelFunc
-	poke    chan struct{}  // capacity 1: want has changed
-	running sync.WaitGroup // the goroutine; added to by Set only
+	poke    chan struct{} // capacity 1: want has changed
+	telling sync.Mutex    // held while onChange is told
 
 	mu     sync.Mutex // guards the following
 	want   Target     // what Set said last
@@ -72,7 +72,7 @@ func (t *target) update(want Target, draw float64) {
 	case want.Spec.Type != "none":
 		t.alive = true
 		t.pace.due = time.Time{} // whatever it was, it was another goroutine's
-		t.running.Go(t.run)
+		t.monitor.running.Go(t.run)
 	}
 }
 
@@ -167,8 +167,23 @@ func (t *target) trust(now time.Time) {
 	}
 	t.mu.Unlock()
 	if changed {
-		t.monitor.onChange(t.cur.Key, true, t.snapshot())
+		t.tell(true)
 	}
+}
+
+// tell tells of a change, unless the target is removed.
+func (t *target) tell(up bool) {
+	t.telling.Lock()
+	defer t.telling.Unlock()
+	if t.ctx.Err() == nil {
+		t.monitor.onChange(t.cur.Key, up, t.snapshot())
+	}
+}
+
+// silence returns when the target, which is removed, tells of nothing any more.
+func (t *target) silence() {
+	t.telling.Lock()
+	defer t.telling.Unlock()
 }
 
 // probe runs one probe and draws the conclusions.
@@ -211,7 +226,7 @@ func (t *target) probe() {
 		t.pace.due = time.Now()
 	}
 	if changed {
-		t.monitor.onChange(t.cur.Key, t.up(), t.snapshot())
+		t.tell(t.up())
 	}
 }
 

@@ -35,14 +35,12 @@ type Files[T any] struct {
 	stop     context.CancelFunc                 // set once
 	running  sync.WaitGroup
 
-	// poll makes a turn of the goroutine, Set and Close take turns.
-	poll sync.Mutex
-
-	mu    sync.Mutex // guards the following
-	files map[string]*file[T]
+	mu    sync.Mutex          // guards the following
+	files map[string]*file[T] // replaced as a whole
 }
 
-// file is one of Files. Its status is guarded by Files.mu too.
+// file is one of Files. Status and data are guarded by Files.mu; the rest belongs to
+// the goroutine, once the file is one of those that are watched.
 type file[T any] struct {
 	FileTarget[T]
 	print  fingerprint
@@ -58,8 +56,8 @@ type fileID struct{ dev, ino uint64 }
 
 // NewFiles returns a watcher of no files. onChange is told every new value and
 // every change of a file's Detail, on the watcher's goroutine or on that of a
-// caller of Set; it must not call Set or Close, nor wait for a lock that a caller
-// of theirs holds. It may call Status.
+// caller of Set; it must not call Close, nor wait for a lock that a caller of Close
+// holds. It may call Status.
 func NewFiles[T any](onChange func(key string, st FileStatus[T])) *Files[T] {
 	ctx, stop := context.WithCancel(context.Background())
 	w := &Files[T]{onChange: onChange, stop: stop, files: map[string]*file[T]{}}
@@ -72,25 +70,38 @@ func NewFiles[T any](onChange func(key string, st FileStatus[T])) *Files[T] {
 // refuses the content as it is now, or the new Path leads nowhere. A Key that
 // comes twice counts once, the first time.
 func (w *Files[T]) Set(targets []FileTarget[T]) {
-	w.poll.Lock()
-	defer w.poll.Unlock()
+	w.Prepare(targets)()
+}
+
+// Prepare reads the files of a Set that may come: nothing is watched differently
+// before commit is called, which reads nothing. There is one at a time, and it need
+// not be committed.
+func (w *Files[T]) Prepare(targets []FileTarget[T]) (commit func()) {
 	keep := make(map[string]*file[T], len(targets))
+	changed := map[string]FileStatus[T]{}
 	for _, want := range targets {
 		if keep[want.Key] != nil {
 			continue
 		}
-		f := w.files[want.Key]
-		if f == nil {
-			f = &file[T]{status: FileStatus[T]{Since: time.Now()}}
+		f := &file[T]{FileTarget: want, status: FileStatus[T]{Since: time.Now()}}
+		w.mu.Lock()
+		if known := w.files[want.Key]; known != nil {
+			f.status, f.data = known.status, known.data // and it is read with the new eyes
 		}
-		f.FileTarget = want
-		f.print, f.inode, f.sum = fingerprint{}, fileID{}, [sha256.Size]byte{} // read it with the new eyes
+		w.mu.Unlock()
+		if st, news := w.lookAt(f); news {
+			changed[want.Key] = st
+		}
 		keep[want.Key] = f
 	}
-	w.mu.Lock()
-	w.files = keep
-	w.mu.Unlock()
-	w.look()
+	return func() {
+		w.mu.Lock()
+		w.files = keep
+		w.mu.Unlock()
+		for key, st := range changed {
+			w.onChange(key, st)
+		}
+	}
 }
 
 // Status returns what is known about a file, and whether it is watched.
@@ -118,32 +129,37 @@ func (w *Files[T]) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			w.poll.Lock()
 			w.look()
-			w.poll.Unlock()
 		}
 	}
 }
 
-// look looks at every file once. It requires poll.
+// look looks at every file once.
 func (w *Files[T]) look() {
-	for key, f := range w.files {
-		data, fresh, err := f.read(time.Now())
-		if err == nil && !fresh {
-			continue
-		}
-		var value T
-		if err == nil {
-			value, err = f.Parse(data)
-		}
-		w.mu.Lock()
-		changed := f.concludeLocked(data, value, err)
-		st := f.status
-		w.mu.Unlock()
-		if changed {
+	w.mu.Lock()
+	files := w.files
+	w.mu.Unlock()
+	for key, f := range files {
+		if st, news := w.lookAt(f); news {
 			w.onChange(key, st)
 		}
 	}
+}
+
+// lookAt looks at a file and returns its status, and whether that has changed.
+func (w *Files[T]) lookAt(f *file[T]) (st FileStatus[T], changed bool) {
+	data, fresh, err := f.read(time.Now())
+	if err == nil && !fresh {
+		return st, false
+	}
+	var value T
+	if err == nil {
+		value, err = f.Parse(data)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	changed = f.concludeLocked(data, value, err)
+	return f.status, changed
 }
 
 // read returns the file's content if there may be something new in it. What was

@@ -12,9 +12,9 @@ type name struct {
 	resolver *Resolver
 	ctx      context.Context // ends when the name is removed
 	cancel   context.CancelFunc
-	poke     chan struct{}  // capacity 1: want has changed
-	asked    chan struct{}  // closed when a lookup has ended
-	running  sync.WaitGroup // the goroutine
+	poke     chan struct{} // capacity 1: want has changed
+	asked    chan struct{} // closed when a lookup has ended
+	telling  sync.Mutex    // held while onChange is told
 
 	mu    sync.Mutex // guards the following
 	want  Target
@@ -30,7 +30,7 @@ func newName(r *Resolver, want Target) *name {
 		poke: make(chan struct{}, 1), asked: make(chan struct{}),
 		rec: record{Status: Status{Since: time.Now()}},
 	}
-	n.running.Go(n.run)
+	r.running.Go(n.run)
 	return n
 }
 
@@ -97,9 +97,24 @@ func (n *name) ask() (wait time.Duration, ok bool) {
 	st := n.rec.Status
 	n.mu.Unlock()
 	if changed {
-		n.resolver.onChange(want.Key, st)
+		n.tell(want.Key, st)
 	}
 	return wait, true
+}
+
+// tell tells of a change, unless the name is removed.
+func (n *name) tell(key Key, st Status) {
+	n.telling.Lock()
+	defer n.telling.Unlock()
+	if n.ctx.Err() == nil {
+		n.resolver.onChange(key, st)
+	}
+}
+
+// silence returns when the name, which is removed, tells of nothing any more.
+func (n *name) silence() {
+	n.telling.Lock()
+	defer n.telling.Unlock()
 }
 
 func (n *name) snapshot() Status {

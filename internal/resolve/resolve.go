@@ -95,6 +95,8 @@ type Resolver struct {
 	setMu  sync.Mutex
 	closed bool
 
+	running sync.WaitGroup // the goroutines of all names, of removed ones too
+
 	mu    sync.Mutex    // guards the following
 	names map[Key]*name // written with setMu too
 }
@@ -113,9 +115,9 @@ func New(onChange func(Key, Status)) *Resolver {
 // Set makes these the names that are watched, exactly these and each by one
 // goroutine. A name whose Key was there before keeps its state; if anything else
 // about it differs, other servers for instance, it is asked for anew at once.
-// Removed names are waited for: when Set returns, onChange will not speak of them
-// again. A Key that comes twice counts once, the first time. After Close, Set
-// does nothing.
+// When Set returns, onChange will not speak of removed names again; a lookup of one
+// that is under way ends by itself. A Key that comes twice counts once, the first
+// time. After Close, Set does nothing.
 func (r *Resolver) Set(targets []Target) {
 	r.setMu.Lock()
 	defer r.setMu.Unlock()
@@ -138,21 +140,17 @@ func (r *Resolver) Set(targets []Target) {
 	r.replace(keep)
 }
 
-// replace swaps the names and waits for those that are gone. It requires setMu.
+// replace swaps the names and silences those that are gone. It requires setMu.
 func (r *Resolver) replace(keep map[Key]*name) {
 	r.mu.Lock()
 	old := r.names
 	r.names = keep
 	r.mu.Unlock()
-	var gone []*name
 	for key, n := range old {
 		if keep[key] != n {
 			n.cancel()
-			gone = append(gone, n)
+			defer n.silence()
 		}
-	}
-	for _, n := range gone {
-		n.running.Wait()
 	}
 }
 
@@ -191,4 +189,5 @@ func (r *Resolver) Close() {
 	defer r.setMu.Unlock()
 	r.closed = true
 	r.replace(map[Key]*name{})
+	r.running.Wait()
 }
