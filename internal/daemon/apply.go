@@ -19,26 +19,28 @@ import (
 // and nothing has taken effect.
 type change struct {
 	next         *generation
-	routing      routing
+	found        func() // makes names and files of next those that are watched
 	socket, http endpoint
 	access       io.Writer // where the access log goes; only if moveAccess
 	moveAccess   bool
 }
 
 // apply makes file the configuration that runs, and returns what changed. On
-// error nothing has.
+// error nothing has. Files and names may keep it waiting; nothing else waits for it, and
+// what is discovered meanwhile takes effect after it.
 func (d *Daemon) apply(file *config.File) (changes []string, err error) {
+	defer d.discovery.tell()
 	d.applying.Lock()
 	defer d.applying.Unlock()
-	if d.phase.Load() == stopping {
-		return nil, errStopping
-	}
 	old := d.generation.Load()
 	c, err := d.prepare(file)
 	if err != nil {
 		return nil, hidden(file, err)
 	}
-	d.commit(c)
+	if err := d.commit(c); err != nil {
+		d.abort(c)
+		return nil, hidden(file, err)
+	}
 	for _, line := range append(diff(old.file, file), fileChanges(old, c.next)...) {
 		changes = append(changes, old.file.Hide(file.Hide(line)))
 	}
@@ -48,7 +50,8 @@ func (d *Daemon) apply(file *config.File) (changes []string, err error) {
 	return changes, nil
 }
 
-// prepare does what can fail, and undoes it if something does.
+// prepare does what waits for files and names, which can fail, and undoes it if
+// something does.
 func (d *Daemon) prepare(file *config.File) (_ *change, err error) {
 	old := d.generation.Load()
 	c := &change{next: d.plan(file)}
@@ -66,9 +69,8 @@ func (d *Daemon) prepare(file *config.File) (_ *change, err error) {
 	if err := d.prepareAdmin(c, file.Admin); err != nil {
 		return nil, err
 	}
-	// Last: from here to the commit the data path takes no other change.
-	c.routing, err = d.data.prepare(c.next.routes())
-	return c, err
+	c.found = d.discovery.prepare(d.reloads.ending, old.file, file)
+	return c, nil
 }
 
 // plan decides which object of those that exist serves for which of the new
@@ -151,6 +153,9 @@ func (d *Daemon) adminRoom() admin.Room {
 
 // abort undoes what prepare has done.
 func (d *Daemon) abort(c *change) {
+	if c.found != nil {
+		d.discovery.names.Set(nameTargets(d.generation.Load().file))
+	}
 	if f, ok := c.access.(*spool.File); ok {
 		_ = f.Close() // nothing was written
 	}
@@ -168,11 +173,21 @@ func (d *Daemon) abort(c *change) {
 	}
 }
 
-// commit lets the change take effect. Nothing in it can fail.
-func (d *Daemon) commit(c *change) {
+// commit binds what is new, and then lets the change take effect: nothing after that
+// can fail. If it cannot bind, nothing has changed. It waits for no file and no name.
+func (d *Daemon) commit(c *change) error {
+	d.committing.Lock()
+	defer d.committing.Unlock()
+	if d.phase.Load() == stopping {
+		return errStopping
+	}
+	routing, err := d.data.prepare(c.next.routes())
+	if err != nil {
+		return err
+	}
 	old, next := d.generation.Load(), c.next
 	d.logging.set(next.file.Log)
-	d.discovery.set(next.file)
+	c.found()
 	for i, p := range next.pools {
 		next.pools[i] = p.with(d.discovery.backends(p.Pool))
 	}
@@ -196,7 +211,7 @@ func (d *Daemon) commit(c *change) {
 	d.journal.keep(next.members)
 	d.monitor.Set(next.targets())
 	scheduleFor(len(d.data.loops), next)
-	c.routing.commit()
+	routing.commit()
 	for _, p := range old.pools {
 		if next.pool(p.Balance.Name) == nil {
 			p.outlier.Close()
@@ -214,6 +229,7 @@ func (d *Daemon) commit(c *change) {
 	if d.http.server != nil {
 		d.http.server.AnswerTo(next.file.Admin.Hosts)
 	}
+	return nil
 }
 
 // retire closes an admin endpoint that another one has replaced. It does not

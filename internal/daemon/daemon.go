@@ -85,8 +85,13 @@ type Daemon struct {
 	verdicts   sync.Mutex
 	departures map[*balance.Backend]departure
 
-	// applying is held while a configuration is prepared and committed, and
-	// guards what only that changes.
+	// committing is held while a configuration takes effect, which waits for nothing:
+	// a stop and it take turns.
+	committing sync.Mutex
+
+	// applying is held while a configuration is read, prepared and committed, which may
+	// take as long as a disk does; others only try to get it. It guards what only that
+	// changes.
 	applying     sync.Mutex
 	accessTarget string
 	accessFormat string
@@ -95,7 +100,8 @@ type Daemon struct {
 	mu         sync.Mutex // guards the following
 	lastReload admin.ReloadInfo
 
-	background sync.WaitGroup // ends with reloads.close and die
+	background sync.WaitGroup // ends with die
+	reloading  sync.WaitGroup // ends with reloads.close, or when a stuck disk lets go
 	die        context.CancelFunc
 }
 
@@ -203,7 +209,7 @@ func start(o Options) (*Daemon, error) {
 	}
 	d.noteReload(nil)
 	d.phase.Store(running)
-	d.background.Go(d.reloader)
+	d.reloading.Go(d.reloader)
 	d.background.Go(func() { d.discover(living) })
 	d.background.Go(func() { d.watch(living) })
 	d.background.Go(func() { cert.Watch(living, d.certificates, d.log, func(s cert.State) { d.certState.Store(&s) }) })
@@ -227,9 +233,13 @@ func (d *Daemon) close() {
 // takeDown takes down all but the log, in an order in which nothing speaks to what
 // has gone.
 func (d *Daemon) takeDown() {
+	d.phase.Store(stopping) // a reload that is stuck until later takes no effect
 	d.reloads.close()
 	d.die()
 	d.background.Wait()
+	patience, cancel := context.WithTimeout(context.Background(), diskPatience)
+	defer cancel()
+	await(patience, d.reloading.Wait)
 	for _, e := range []endpoint{d.socket, d.http} {
 		e.close(d.log)
 	}

@@ -42,20 +42,26 @@ func (x *discovery) close() {
 // that moment, and better with an empty pool than never.
 const firstLookup = time.Second
 
-// set makes the names and files of a configuration those that are watched. Files
-// have been read when it returns, names looked up if that was quick.
-func (x *discovery) set(file *config.File) {
+// prepare has the names and files of a configuration watched beside those of the one
+// that runs, until commit drops the latter. Files have been read when it returns,
+// names looked up if that was quick. commit reads nothing and waits for nothing.
+func (x *discovery) prepare(ctx context.Context, old, file *config.File) (commit func()) {
 	var files []resolve.FileTarget[[]balance.BackendSpec]
 	for _, p := range file.Pools {
 		if path := p.Discovery.File; path != "" {
 			files = append(files, resolve.FileTarget[[]balance.BackendSpec]{Key: p.Balance.Name, Path: path, Parse: p.ParseBackends})
 		}
 	}
-	x.files.Set(files)
-	x.names.Set(nameTargets(file))
-	ctx, cancel := context.WithTimeout(context.Background(), firstLookup)
+	swap := x.files.Prepare(files)
+	names := nameTargets(file)
+	x.names.Set(append(slices.Clone(names), nameTargets(old)...)) // of two with one key the first counts
+	ctx, cancel := context.WithTimeout(ctx, firstLookup)
 	defer cancel()
 	x.names.Settle(ctx)
+	return func() {
+		swap()
+		x.names.Set(names)
+	}
 }
 
 // nameTargets is how the names of a configuration are looked up.
@@ -245,9 +251,12 @@ func (d *Daemon) discover(ctx context.Context) {
 }
 
 // follow gives every pool the backends that it has now. It is a commit without a
-// configuration: nothing in it can fail, and connections stay where they are.
+// configuration: nothing in it can fail, and connections stay where they are. While a
+// reload is under way it does nothing: that ends with a call of it.
 func (d *Daemon) follow() {
-	d.applying.Lock()
+	if !d.applying.TryLock() {
+		return
+	}
 	defer d.applying.Unlock()
 	old := d.generation.Load()
 	next := &generation{file: old.file, services: old.services, leaving: old.leaving}

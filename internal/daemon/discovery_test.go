@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
+
+	"github.com/poise-lb/poise/internal/config"
 )
 
 // zone starts a name server that knows these records and returns its address.
@@ -93,7 +95,7 @@ unix:/run/a.sock 100 false 0 up`},
 			file := parse(t, "services: {}\npools: {pg: {"+tt.keys+"}}")
 			x := newDiscovery(slog.New(slog.NewTextHandler(io.Discard, nil)))
 			defer x.close()
-			x.set(file)
+			x.prepare(t.Context(), &config.File{}, file)()
 			got := ""
 			for _, b := range x.backends(file.Pools[0]) {
 				got += fmt.Sprintf("\n%s %d %t %d %s", b.Name, b.Weight, b.Backup, b.MaxConnections, b.Initial)

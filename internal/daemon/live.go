@@ -30,7 +30,7 @@ func (d *Daemon) alive(patience time.Duration) error {
 		lock *sync.Mutex
 		what string
 	}{
-		{&d.verdicts, "verdicts and commands"}, {&d.operator.mu, "commands"}, {&d.mu, "reloads"},
+		{&d.committing, "changes"}, {&d.verdicts, "verdicts and commands"}, {&d.operator.mu, "commands"}, {&d.mu, "reloads"},
 	} {
 		if !eventually(end, func() bool { return l.lock.TryLock() }) {
 			return fmt.Errorf("%s have waited for %s", l.what, patience)

@@ -28,7 +28,7 @@ pools:
 	if err := d.Live(); err != nil {
 		t.Error(err)
 	}
-	for what, lock := range map[string]*sync.Mutex{"verdicts": &d.verdicts, "commands": &d.operator.mu, "reloads": &d.mu} {
+	for what, lock := range map[string]*sync.Mutex{"changes": &d.committing, "verdicts": &d.verdicts, "commands": &d.operator.mu, "reloads": &d.mu} {
 		lock.Lock()
 		if err := d.Live(); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)

@@ -16,8 +16,8 @@ import (
 // been read already, and who asks then waits for the next one.
 type reloads struct {
 	// Set once.
-	wake   chan struct{} // capacity 1: there is one to do
-	closed chan struct{}
+	wake   chan struct{}   // capacity 1: there is one to do
+	ending context.Context // ends with close
 	close  func()
 
 	mu   sync.Mutex // guards the following
@@ -30,12 +30,9 @@ type reload struct {
 }
 
 func newReloads() *reloads {
-	closed := make(chan struct{})
-	return &reloads{
-		wake:   make(chan struct{}, 1),
-		closed: closed,
-		close:  sync.OnceFunc(func() { close(closed) }),
-	}
+	r := &reloads{wake: make(chan struct{}, 1)}
+	r.ending, r.close = context.WithCancel(context.Background())
+	return r
 }
 
 // ask returns the next reload to begin.
@@ -52,12 +49,12 @@ func (r *reloads) ask() *reload {
 // take waits for a reload that is asked for; nil means that there will be none.
 func (r *reloads) take() *reload {
 	select {
-	case <-r.closed:
+	case <-r.ending.Done():
 		return nil
 	case <-r.wake:
 	}
 	select {
-	case <-r.closed: // both came, and the end counts
+	case <-r.ending.Done(): // both came, and the end counts
 		return nil
 	default:
 	}
@@ -81,7 +78,7 @@ func (d *Daemon) Reload(ctx context.Context) admin.ReloadResult {
 	select {
 	case <-r.done:
 		return r.result
-	case <-d.reloads.closed:
+	case <-d.reloads.ending.Done():
 		return refusal(errStopping)
 	case <-ctx.Done():
 		return refusal(ctx.Err())

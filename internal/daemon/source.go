@@ -92,6 +92,7 @@ func (d *Daemon) prune() {
 	if len(d.generation.Load().leaving) == 0 || !d.applying.TryLock() {
 		return
 	}
+	defer d.discovery.tell() // follow may just have found the lock taken
 	defer d.applying.Unlock()
 	next := *d.generation.Load()
 	next.leaving = next.stillLeaving(time.Now())

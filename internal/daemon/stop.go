@@ -91,11 +91,11 @@ func (d *Daemon) awaitSecond(hurry context.Context, second func()) {
 	}
 }
 
-// stopAccepting returns when no listener is left. A reload that is under way is
-// finished first, and none after it gets anywhere.
+// stopAccepting returns when no listener is left. A reload that takes effect just now
+// is finished first, and none after it gets anywhere.
 func (d *Daemon) stopAccepting() {
-	d.applying.Lock()
-	defer d.applying.Unlock()
+	d.committing.Lock()
+	defer d.committing.Unlock()
 	d.data.stopAccepting()
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -21,9 +23,31 @@ func (n notifier) send(states ...string) {
 	if n.log == nil {
 		return
 	}
-	if _, err := systemd.SdNotify(false, strings.Join(states, "\n")); err != nil {
+	if err := n.write(strings.Join(states, "\n")); err != nil {
 		n.log.Warn("the service manager was not notified", "error", err)
 	}
+}
+
+// notifyPatience bounds how long a service manager may keep the daemon waiting.
+const notifyPatience = 500 * time.Millisecond
+
+// write is sd_notify(3) with a deadline, which that of the library does not have: a
+// service manager that reads nothing must hold up neither a reload nor the end.
+func (n notifier) write(state string) error {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return nil
+	}
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetWriteDeadline(time.Now().Add(notifyPatience)); err != nil {
+		return err
+	}
+	_, err = c.Write([]byte(state))
+	return err
 }
 
 func (n notifier) ready(f *config.File) {
