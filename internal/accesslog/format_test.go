@@ -106,11 +106,11 @@ func TestGoldenLines(t *testing.T) {
 				s.Flow.Proto, s.DatagramsIn, s.DatagramsOut = l4.UDP, 3, 2
 				s.Outcome, s.By = l4.Idle, l4.Proxy
 			},
-			`192.0.2.7:51234 [06/Feb/2009:12:14:14.655] postgres pg/db1 0.012/0.310/5007.118 212 cD/idle 3/2/2/1/0 0/0`,
+			`192.0.2.7:51234 [06/Feb/2009:12:14:14.655] postgres pg/db1 0.012/0.310/5007.118 212 RD/idle 3/2/2/1/0 0/0`,
 			`{"time":"2009-02-06T12:14:14.655Z","service":"postgres","pool":"pg","backend":"db1","proto":"udp",` +
 				`"client":"192.0.2.7","client_port":51234,"vip":"192.0.2.1","vip_port":5432,"peer":"","peer_port":0,"unique_id":"",` +
 				`"wait_ms":0.012,"connect_ms":0.310,"first_byte_ms":1.000,"total_ms":5007.118,` +
-				`"bytes_in":100,"bytes_out":212,"datagrams_in":3,"datagrams_out":2,"retries":0,"queue_pos":0,"strategy":"","outcome":"idle","termination":"cD","by":"proxy",` +
+				`"bytes_in":100,"bytes_out":212,"datagrams_in":3,"datagrams_out":2,"retries":0,"queue_pos":0,"strategy":"","outcome":"idle","termination":"RD","by":"proxy",` +
 				`"conns":3,"service_conns":2,"pool_conns":2,"backend_conns":1,"tls":null}`,
 		},
 		"turned away by what it sent first": {

@@ -40,8 +40,11 @@ func termination(s *l4.Session) (why, phase byte) {
 	case l4.BackendReset:
 		return 'S', phase
 	case l4.Idle:
-		if s.By == l4.Backend {
+		switch {
+		case s.By == l4.Backend:
 			return 's', phase
+		case s.Flow.Proto == l4.UDP: // it had to make room; see l4/udp
+			return 'R', phase
 		}
 		return 'c', phase
 	case l4.HalfCloseTimeout:
