@@ -88,7 +88,7 @@ type Session struct {
 	Total                     time.Duration // until the last side closed
 	BytesIn, BytesOut         uint64        // from the client, to the client
 	DatagramsIn, DatagramsOut uint64        // of a UDP session
-	Retries                   int           // further backends tried after a failed connect
+	Retries                   int           // further backends tried
 	Outcome                   Outcome
 	By                        Side   // who ended it
 	Strategy                  string // "a" or "b" of the pool's A/B comparison, "" without one

@@ -161,6 +161,9 @@ func (e *explanation) datagrams(u udp.Spec) {
 		limit = fmt.Sprintf("at most %d", u.MaxSessions)
 	}
 	e.line("sessions", "end after %s idle%s, %s", u.Idle, replies, limit)
+	if u.Retry {
+		e.line("retries", "once: what a backend has refused, or not answered when it goes down")
+	}
 }
 
 // destinations says where clients go.

@@ -71,6 +71,7 @@ service dns
   listens on    10.0.0.1:53 udp
   lets in       10 at once in all, beyond which datagrams are dropped: refused_limit
   sessions      end after 30s idle or 2 replies a datagram, at most 10
+  retries       once: what a backend has refused, or not answered when it goes down
   goes to       pool dns
 
 service names
@@ -101,6 +102,7 @@ service time
   listens on    [::]:123 udp
   lets in       everybody
   sessions      end after 5s idle or 1 reply a datagram, no limit of their own
+  retries       once: what a backend has refused, or not answered when it goes down
   goes to       pool time
 
 pool collectors

@@ -206,6 +206,7 @@ type ended struct {
 	BytesOut     int     `json:"bytes_out"`
 	DatagramsIn  int     `json:"datagrams_in"`
 	DatagramsOut int     `json:"datagrams_out"`
+	Retries      int     `json:"retries"`
 }
 
 // Ended returns the lines of a JSON access log so far.

@@ -12,6 +12,7 @@ func udpKeys(u *udp.Spec) []key {
 	return []key{
 		duration("idle", "30s", &u.Idle, time.Millisecond, year),
 		number("replies", "0", &u.Replies, 0, 1_000_000),
+		boolean("retry", "true", &u.Retry),
 		count("max_sessions", "0", &u.MaxSessions),
 		boolean("spray", "false", &u.Spray),
 	}
@@ -38,8 +39,12 @@ func (s *service) finishProtocol() {
 	u := &s.UDP
 	u.Freebind = s.TCP.Freebind
 	s.TCP = tcp.Spec{}
+	if u.Replies == 0 && !u.Spray && s.gives("udp.retry") && !s.refused("udp.replies") {
+		s.problem([]string{"udp.retry"}, "has no effect without replies, which say when a request is answered; write replies: 1 beside it, or remove it")
+	}
+	u.Retry = u.Retry && u.Replies > 0
 	if u.Spray {
-		for _, k := range []string{"udp.idle", "udp.replies", "udp.max_sessions"} {
+		for _, k := range []string{"udp.idle", "udp.replies", "udp.retry", "udp.max_sessions"} {
 			if s.gives(k) {
 				s.problem([]string{k, "udp.spray"}, "has no effect with spray: true, which keeps no sessions; remove it")
 			}

@@ -72,6 +72,9 @@ func (p datapath) closeBackend(b *balance.Backend, o l4.Outcome, spread time.Dur
 	p.udp.CloseBackend(b, o, spread)
 }
 
+// repeat has other backends asked what b, which has gone down, has not answered.
+func (p datapath) repeat(b *balance.Backend) { p.udp.Repeat(b) }
+
 func (p datapath) kill(o l4.Outcome) {
 	p.tcp.Kill(o)
 	p.udp.Kill(o)

@@ -40,6 +40,7 @@ func TestDiffOfServices(t *testing.T) {
 			[]string{
 				"service dns: udp.idle 30s -> 5s",
 				"service dns: udp.replies 1 -> 0",
+				"service dns: udp.retry true -> false",
 				"service dns: udp.max_sessions 0 -> 9",
 				"service dns: freebind false -> true",
 			},

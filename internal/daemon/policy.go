@@ -73,6 +73,7 @@ func (d *Daemon) circuit(c health.Change) {
 		return
 	case c.State == health.Open:
 		level, what = slog.LevelWarn, "backend is ejected"
+		d.data.repeat(m.Backend)
 	case c.State == health.HalfOpen:
 		what = "backend is half-open"
 	}

@@ -26,6 +26,7 @@ func (d *Daemon) checked(key string, up bool, st health.Status) {
 	default:
 		d.note(m.Backend, slog.LevelWarn, "backend is down", "active", string(st.Reason), "detail", st.Detail)
 	}
+	d.data.repeat(m.Backend)
 	if m.pool.OnDownClose {
 		d.data.closeBackend(m.Backend, l4.BackendDown, m.pool.spread())
 	}

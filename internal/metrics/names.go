@@ -14,7 +14,7 @@ var (
 	serviceConnectionsTotal = counter("poise_service_connections_total", "Client connections accepted, or UDP sessions begun, those refused at once included.", "service")
 	serviceRefused          = counter("poise_service_refused_total", "Client connections turned away without a connect attempt having failed; each is counted in poise_sessions_total as well.", "service", "reason")
 	serviceBytes            = counter("poise_service_bytes_total", "Bytes relayed: in from clients, out to clients.", "service", "direction")
-	serviceRetries          = counter("poise_retries_total", "Further backends tried after a failed connect.", "service")
+	serviceRetries          = counter("poise_retries_total", "Further backends tried, after a failed connect or with what another one has not answered.", "service")
 	sessions                = counter("poise_sessions_total", "Client connections and UDP sessions that ended, by how they ended.", "service", "outcome")
 	sessionDuration         = histogramOf("poise_session_duration_seconds", "Time from accepting a client connection, or beginning a UDP session, that reached a backend to its end.", sessionBounds, "service")
 

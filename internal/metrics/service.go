@@ -70,6 +70,7 @@ func (c *serviceCounts) readUDP(s *udp.Service) {
 	}
 	c.bytesIn, c.bytesOut = s.Stats.BytesIn.Load(), s.Stats.BytesOut.Load()
 	c.datagramsIn, c.datagramsOut = s.Stats.DatagramsIn.Load(), s.Stats.DatagramsOut.Load()
+	c.retries = s.Stats.Retries.Load()
 	c.accepted += s.Stats.Sessions.Load()
 }
 
@@ -129,8 +130,8 @@ func emitService(ch chan<- prometheus.Metric, name string, n *serviceCounts, g s
 		}
 	}
 	ch <- &histogram{sessionDuration, []string{name}, &n.duration}
+	ch <- serviceRetries.value(float64(n.retries), name)
 	if n.tcp {
-		ch <- serviceRetries.value(float64(n.retries), name)
 		ch <- tlsHandshakes.value(float64(n.resumed), name, "true")
 		ch <- tlsHandshakes.value(float64(n.full), name, "false")
 		ch <- tlsHandshakesActive.value(float64(g.handshakes), name)

@@ -2,6 +2,7 @@ package udp_test
 
 import (
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,13 +37,14 @@ func plain(t *testing.T, answers bool) []balance.BackendSpec {
 // A datagram costs no allocation, neither there nor back, by no way.
 func TestDatagramsAllocateNothing(t *testing.T) {
 	for name, adjust := range map[string]func(*udp.Route){
-		"sessions":         func(*udp.Route) {},
+		"sessions": func(*udp.Route) {},
+		"sessions that are kept for another backend": func(r *udp.Route) { r.Spec.Replies, r.Spec.Retry = 1000, true },
 		"PROXY each":       func(r *udp.Route) { r.SendProxy = udp.ProxyEach },
 		"spray":            spray,
 		"spray PROXY each": func(r *udp.Route) { r.Spec.Spray, r.SendProxy = true, udp.ProxyEach },
 	} {
 		t.Run(name, func(t *testing.T) {
-			back := plain(t, name[0] != 's' || name == "sessions")
+			back := plain(t, !strings.HasPrefix(name, "spray"))
 			p := start(t, back, on(t, "0.0.0.0", false), adjust)
 			at := p.addr
 			c, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(at.Port())})

@@ -196,7 +196,7 @@ func TestCountDatagrams(t *testing.T) {
 // A datagram by itself goes the short way, with the same care.
 func TestSendOne(t *testing.T) {
 	fd, far := pair(t)
-	s := &session{fd: int32(fd), in: traffic{service: &Service{}}}
+	s := &session{connection: connection{fd: int32(fd)}, in: traffic{service: &Service{}}}
 	dropped := &s.in.service.Stats.Dropped
 	s.in.add(1, sock.MaxDatagram+1)
 	if s.sendOne(make([]byte, sock.MaxDatagram+1)) || dropped[DropTooLarge].Load() != 1 || s.in.datagrams != 0 {

@@ -44,7 +44,9 @@ func (k *closer) Expired(*loop.Timer) {
 	}
 	for s := w.sessions.first; s != nil && due > 0; s = s.links[every].next {
 		if k.matches(s) {
-			s.retire(k.outcome, l4.Proxy)
+			if k.outcome != l4.BackendDown || s.welcome() || !s.repeat() {
+				s.retire(k.outcome, l4.Proxy)
+			}
 			due--
 		}
 	}

@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/poise-lb/poise/l4"
@@ -59,6 +60,7 @@ func (s *session) replace(route *route) *session {
 func (s *session) leave(o l4.Outcome, by l4.Side) {
 	w := s.worker
 	s.confirm()
+	s.forget()
 	s.phase, s.outcome, s.by, s.left = leaving, o, by, w.loop.Now()
 	w.leaving.push(s)
 	delete(s.receiver.sessions, s.client)
@@ -132,6 +134,7 @@ func (s *session) end(o l4.Outcome, by l4.Side) {
 		return
 	case open:
 		s.confirm()
+		s.forget()
 		s.left = w.loop.Now()
 		delete(s.receiver.sessions, s.client)
 		s.dismiss()
@@ -142,11 +145,7 @@ func (s *session) end(o l4.Outcome, by l4.Side) {
 	s.phase = closed
 	w.loop.StopTimer(&s.timer)
 	s.flushCounts()
-	w.loop.Remove(int(s.fd))
-	s.closeSocket(int(s.fd), s.backend())
-	w.server.descriptors.GiveShare(1)
-	w.server.rests.add(s.local, s.backend(), s.expects())
-	s.givePort()
+	s.hangUp(s.connection, s.backend())
 	s.report(o, by)
 	s.lease.Release()
 	l := s.receiver.listener
@@ -157,6 +156,17 @@ func (s *session) end(o l4.Outcome, by l4.Side) {
 		default: // it is being looked at already
 		}
 	}
+}
+
+// hangUp closes the session's connection to a backend. Its port rests while that may
+// still reply.
+func (s *session) hangUp(c connection, backend netip.AddrPort) {
+	w := s.worker
+	w.loop.Remove(int(c.fd))
+	w.closeSocket(int(c.fd), c.local, backend)
+	w.server.descriptors.GiveShare(1)
+	w.server.rests.add(c.local, backend, s.expects())
+	c.givePort()
 }
 
 // flushCounts adds what has been moved since the last time to the counters.
@@ -197,7 +207,8 @@ func (s *session) report(o l4.Outcome, by l4.Side) {
 		Service: svc.Name, Pool: s.route.Pool.Name(), Backend: b.Name(),
 		Flow:      s.flow,
 		Start:     time.Now().Add(s.start - w.loop.Now()),
-		FirstByte: s.firstByte, Total: total,
+		Wait:      s.chosen - s.start,
+		FirstByte: s.firstByte, Total: total, Retries: int(s.retries),
 		BytesIn: s.in.bytes, BytesOut: s.out.bytes, DatagramsIn: s.in.datagrams, DatagramsOut: s.out.datagrams,
 		Outcome: o, By: by, Strategy: s.lease.Strategy(),
 		ActConn: w.server.active.Load() + 1, SvcConn: svc.active.Taken() + 1, PoolConn: s.route.Pool.Active(),

@@ -29,3 +29,9 @@ func (s *Server) Receive(l l4.Listen, before func()) (n uint64, more bool) {
 	})
 	return n, more
 }
+
+// Kept returns how many requests the first loop has room for.
+func (s *Server) Kept() (n int) {
+	s.loops[:1].Do(func(int, *loop.Loop) { n = s.workers[0].made })
+	return n
+}

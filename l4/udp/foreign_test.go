@@ -149,6 +149,7 @@ func TestNoForeignReplies(t *testing.T) {
 		spec := &p.route.Spec
 		spec.Idle = time.Duration(rapid.SampledFrom([]int{20, 100, 1000}).Draw(rt, "idle")) * time.Millisecond
 		spec.Replies = rapid.IntRange(0, 1).Draw(rt, "replies")
+		spec.Retry = spec.Replies > 0 && rapid.Bool().Draw(rt, "retry")
 		spec.MaxSessions = rapid.SampledFrom([]int{0, 8}).Draw(rt, "max_sessions")
 		p.run(p.route)
 		ids := make([]balance.BackendID, 0, len(backends))
@@ -177,7 +178,11 @@ func TestNoForeignReplies(t *testing.T) {
 				time.Sleep(time.Duration(rapid.IntRange(0, 40).Draw(rt, "ms")) * time.Millisecond)
 			},
 			"down": func(rt *rapid.T) {
-				p.pool.SetFlag(rapid.SampledFrom(ids).Draw(rt, "backend"), balance.Down, rapid.Bool().Draw(rt, "is"))
+				i, is := rapid.IntRange(0, len(ids)-1).Draw(rt, "backend"), rapid.Bool().Draw(rt, "is")
+				p.pool.SetFlag(ids[i], balance.Down, is)
+				if is {
+					p.Repeat(p.pool.Backends()[i])
+				}
 			},
 			"kill": func(*rapid.T) { p.Kill(l4.Killed) },
 			"close": func(rt *rapid.T) {
@@ -201,5 +206,5 @@ func TestNoForeignReplies(t *testing.T) {
 	if heard == 0 {
 		t.Error("nobody was answered")
 	}
-	t.Logf("%d questions, %d answers", asked, heard)
+	t.Logf("%d questions, %d repeated, %d answers", asked, p.stats().Retries.Load(), heard)
 }

@@ -11,6 +11,7 @@ type listKind uint8
 const (
 	every   listKind = iota // worker.sessions
 	special                 // receiver.unconfirmed while it is open, worker.leaving afterwards
+	keeping                 // worker.keepers
 	numListKinds
 )
 

@@ -24,10 +24,10 @@ func (s *session) takePort() bool {
 	return true
 }
 
-func (s *session) givePort() {
-	if s.ports != nil {
-		s.ports.give()
-		s.ports = nil
+func (c *connection) givePort() {
+	if c.ports != nil {
+		c.ports.give()
+		c.ports = nil
 	}
 }
 
@@ -100,7 +100,7 @@ func (s *session) mayUse(fd int, backend netip.AddrPort) bool {
 }
 
 // closeSocket closes a socket that mayUse has found fit.
-func (s *session) closeSocket(fd int, backend netip.AddrPort) {
-	s.worker.server.sockets.remove(s.local, backend)
+func (w *worker) closeSocket(fd int, local, backend netip.AddrPort) {
+	w.server.sockets.remove(local, backend)
 	sock.Close(fd)
 }

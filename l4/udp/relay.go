@@ -20,6 +20,9 @@ func (s *session) takes(i int) {
 	if s.in.datagrams > 1 {
 		s.confirm()
 	}
+	if s.route.Spec.Retry {
+		s.keep(w.requests.Payload(i), w.requests.segments[i])
+	}
 }
 
 // prepareForBursts gives the session's socket what a short exchange does not need and
@@ -141,6 +144,7 @@ func (s *session) answered(i int) {
 	_, w.replies.segments[i], _ = w.replies.Details(i)
 	s.last, s.lastReply, s.asks = w.loop.Now(), w.loop.Now(), false
 	s.confirm()
+	s.forget()
 	if s.firstByte == l4.Unreached || s.told != answers {
 		s.praise()
 	}

@@ -57,7 +57,7 @@
 // # ICMP errors
 //
 // They are hints: they reach Hooks.Refused and the balancer, and nothing is torn down
-// for them. Linux reports the error of an earlier datagram on the next call of the
+// for them; with spec.Retry, requests without a reply go to another backend (repeat.go). Linux reports the error of an earlier datagram on the next call of the
 // socket; that call is made once more.
 package udp
 
@@ -192,6 +192,12 @@ func (s *Server) Kill(o l4.Outcome) {
 func (s *Server) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration) {
 	called := time.Now()
 	s.each(func(w *worker) { w.closeBackend(b, o, spread, called) })
+}
+
+// Repeat is to be called when b has gone down: what it has not answered goes to other
+// backends, where the service has it so (Spec.Retry). It does not wait.
+func (s *Server) Repeat(b *balance.Backend) {
+	s.each(func(w *worker) { w.desert(b) })
 }
 
 // Flush adds what open sessions have moved so far to the counters, which otherwise

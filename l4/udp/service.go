@@ -29,6 +29,7 @@ type ServiceStats struct {
 	BytesIn, BytesOut         atomic.Uint64 // from clients, to clients; see Server.Flush
 	DatagramsIn, DatagramsOut atomic.Uint64 // likewise; those that were dropped are in Dropped instead
 	Dropped                   [NumDropReasons]atomic.Uint64
+	Retries                   atomic.Uint64 // further backends that have got a session's requests
 	// Outcomes counts ended sessions. Of the outcomes that mean a client was refused
 	// it counts datagrams: each was one more attempt to begin a session.
 	Outcomes [l4.NumOutcomes]atomic.Uint64

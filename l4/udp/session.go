@@ -34,17 +34,16 @@ type session struct {
 	start     time.Duration // first datagram
 	last      time.Duration // in either direction
 	lastReply time.Duration // meaningful once there is a firstByte
-	firstByte time.Duration // from start until the first reply
+	chosen    time.Duration // the present backend was
+	firstByte time.Duration // from then until its first reply
 	left      time.Duration // meaningful while leaving: it has ended
 
-	in, out  traffic
-	queue    chain  // of the tray of requests, to be sent on
-	queued   uint64 // datagrams in it
-	replies  uint64 // of the backend, also those that could not be sent on
-	fd       int32
+	in, out traffic
+	queue   chain  // of the tray of requests, to be sent on
+	queued  uint64 // datagrams in it
+	replies uint64 // of the backend, also those that could not be sent on
+	connection
 	lost     uint32 // see Service.overflow
-	ports    *ports // the port's budget; nil if it has none, as the ports of clients
-	local    netip.AddrPort
 	phase    phase
 	outcome  l4.Outcome // while leaving: how it has ended
 	by       l4.Side
@@ -53,6 +52,18 @@ type session struct {
 	bursts   bool // has been seen to have many datagrams at once
 	asks     bool // the client has sent something since the last reply
 	doubtful bool // in receiver.unconfirmed
+
+	kept     *request // of its client, for another backend; see repeat.go
+	spent    bool     // nothing is kept any more
+	deserted bool     // in the worker's list of those whose backend has gone
+	retries  uint8    // further backends that have got what was kept
+}
+
+// A connection is a socket of a session, connected to its backend.
+type connection struct {
+	fd    int32
+	ports *ports // the port's budget; nil if it has none, as the ports of clients
+	local netip.AddrPort
 }
 
 type phase uint8
@@ -110,8 +121,8 @@ func (r *receiver) start(client sock.Destination, flow l4.Flow, route *route, ad
 	s.receiver, s.client, s.to, s.flow, s.admitted = r, client, r.destination(client), flow, admitted
 	s.route, s.offered = route, route
 	s.in.service, s.out.service = route.service, route.service
-	s.start, s.last, s.firstByte = w.loop.Now(), w.loop.Now(), l4.Unreached
-	if o := s.connect(); o != l4.OK {
+	s.start, s.chosen, s.last, s.firstByte = w.loop.Now(), w.loop.Now(), w.loop.Now(), l4.Unreached
+	if o := s.connect(nil); o != l4.OK {
 		w.release(s)
 		admitted.Release(flow.Client.Addr())
 		w.server.dismiss(route.service)
@@ -123,14 +134,21 @@ func (r *receiver) start(client sock.Destination, flow l4.Flow, route *route, ad
 	r.unconfirmed.push(s)
 	r.listener.sessions.Add(1)
 	route.service.Stats.Sessions.Add(1)
-	s.lease.Backend().Stats.Connections.Add(1)
-	if route.SendProxy != ProxyOff {
-		h := wire.ProxyV2{Datagram: true, Source: flow.Client, Destination: flow.VIP, Custom: route.ProxyTLVs}
+	w.loop.Start(&s.timer, route.Spec.Idle)
+	s.introduce()
+	return s
+}
+
+// introduce makes the session known: to its backend's counters, to the hooks, and by
+// the PROXY header that the backend is to get.
+func (s *session) introduce() {
+	b := s.lease.Backend()
+	b.Stats.Connections.Add(1)
+	if s.header = s.header[:0]; s.route.SendProxy != ProxyOff {
+		h := wire.ProxyV2{Datagram: true, Source: s.flow.Client, Destination: s.flow.VIP, Custom: s.route.ProxyTLVs}
 		s.header = h.Append(s.header)
 	}
-	w.loop.Start(&s.timer, route.Spec.Idle)
-	w.server.began(s.lease.Backend())
-	return s
+	s.worker.server.began(b)
 }
 
 func (s *Server) began(b *balance.Backend) {
@@ -139,9 +157,9 @@ func (s *Server) began(b *balance.Backend) {
 	}
 }
 
-// connect chooses a backend and opens a socket to it. It returns l4.OK, or why the
-// client is refused; then it has left nothing behind.
-func (s *session) connect() l4.Outcome {
+// connect chooses a backend, another one than but, and opens a socket to it. It returns
+// l4.OK, or why the client is refused; then it has left nothing behind.
+func (s *session) connect(but *balance.Backend) l4.Outcome {
 	w, pool := s.worker, s.route.Pool
 	if !w.reserve(s.receiver) {
 		return l4.NoDescriptors
@@ -150,8 +168,8 @@ func (s *session) connect() l4.Outcome {
 	var tried [maxAttempts]*balance.Backend
 	for i := range tried {
 		var skip func(*balance.Backend) bool
-		if i > 0 {
-			skip = func(b *balance.Backend) bool { return b == tried[0] || b == tried[1] }
+		if i > 0 || but != nil {
+			skip = func(b *balance.Backend) bool { return b == but || b == tried[0] || b == tried[1] }
 		}
 		lease, err := pool.Acquire(s.flow, skip)
 		if err != nil {
@@ -198,7 +216,7 @@ func (s *session) dial(b *balance.Backend) l4.ConnectReason {
 			s.fd = int32(fd)
 			return l4.ConnectOK
 		}
-		s.closeSocket(fd, addr)
+		s.worker.closeSocket(fd, s.local, addr)
 	}
 	s.givePort()
 	return reasonOf(errno)

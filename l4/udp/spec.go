@@ -19,7 +19,10 @@ type Spec struct {
 	Idle time.Duration // no datagram in either direction, > 0
 	// Replies ends a session when its backend has sent so many for each of the
 	// client's datagrams; 0 means never.
-	Replies     int
+	Replies int
+	// Retry sends what a backend has refused, or not answered when it goes down, to
+	// another one, once. It has no effect without Replies; see repeat.go.
+	Retry       bool
 	MaxSessions int  // 0 = no limit but those of all services; see the package
 	Spray       bool // every datagram is balanced by itself and no replies are expected
 }

@@ -15,7 +15,7 @@ const (
 func (s *session) praise() {
 	b := s.lease.Backend()
 	if s.firstByte == l4.Unreached {
-		s.firstByte = s.lastReply - s.start
+		s.firstByte = s.lastReply - s.chosen
 		s.lease.Report(true, s.firstByte)
 		b.Stats.FirstByteTime.Observe(s.firstByte)
 	}
@@ -29,6 +29,7 @@ func (s *session) refused() {
 		s.lease.Report(false, 0)
 	}
 	s.tell(refuses)
+	s.desert()
 }
 
 func (s *session) tell(v verdict) {

@@ -34,6 +34,13 @@ type worker struct {
 	answering []*receiver
 	done      []*session // that may have had all their replies
 
+	keepers  sessionList // that have kept requests, as they began to
+	spare    *request
+	made     int        // requests there is room for
+	deserted []*session // whose requests are to go to another backend
+	piece    loop.Timer // there are more of them than were taken in a round
+	scratch  []byte
+
 	sprayers map[sprayKey]*sprayer
 	sprayed  []*sprayer // that have got datagrams of the tray
 	headers  []byte     // of these datagrams
@@ -61,7 +68,8 @@ func newWorker(s *Server, i int, l *loop.Loop) *worker {
 		mailer:    newMailer(batch),
 		sprayers:  map[sprayKey]*sprayer{},
 	}
-	w.leaving.kind = special
+	w.leaving.kind, w.keepers.kind = special, keeping
+	w.piece.Owner = w
 	l.AfterEvents(w.afterEvents)
 	return w
 }
@@ -108,13 +116,15 @@ func (w *worker) forward() {
 }
 
 // afterEvents sends the replies of a round, then ends the sessions that have had
-// their last one: until here others rely on them.
+// their last one: until here others rely on them. It has the others' requests repeated
+// now that nothing of them is in a tray.
 func (w *worker) afterEvents() {
 	w.answer()
 	for _, s := range w.done {
 		s.finishIfDone()
 	}
 	w.done = w.done[:0]
+	w.repeat()
 }
 
 // answer sends the tray of replies.
@@ -143,7 +153,7 @@ func (w *worker) newSession() *session {
 	}
 	s := w.free
 	w.free = s.links[every].next
-	*s = session{worker: w, fd: -1, header: s.header[:0]}
+	*s = session{worker: w, connection: connection{fd: -1}, header: s.header[:0]}
 	s.timer.Owner = s
 	w.sessions.push(s)
 	return s

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// With replies, a request that a backend refuses, or does not answer until its check
+// fails, is answered by another one; its client sends it once.
+func TestUDPRetry(t *testing.T) {
+	t.Parallel()
+	listen, gone := udpAddr(t), udpAddr(t)
+	const pool = `balance: first, passive: {failures: 0}, check: `
+	yaml := func(check string, first string) string {
+		return jsonLog + udpConfig(listen, "replies: 1, idle: 1h", pool+check, first, member("b", startTeller(t, "b")))
+	}
+	p := start(t, yaml("{type: none}", member("a", gone)))
+	refused := dialUDP(t, listen)
+	if name, _ := refused.MustAsk(t); name != "b" {
+		t.Errorf("%s answers", name)
+	}
+	if e := p.EndOf(t, refused); e.Backend != "b" || e.Retries != 1 || e.Outcome != "ok" || e.DatagramsIn != 1 || e.DatagramsOut != 1 {
+		t.Errorf("%+v", e)
+	}
+
+	// It answers its check only, until it answers nothing: it hangs and refuses nobody.
+	var hangs atomic.Bool
+	asked := make(chan string, 100)
+	hung := listenUDP(t, nil, "127.0.0.1:0")
+	answerUDP(t, hung, func(d []byte, _ netip.AddrPort) [][]byte {
+		switch {
+		case string(d) != "ping":
+			asked <- string(d)
+		case !hangs.Load():
+			return [][]byte{d}
+		}
+		return nil
+	})
+	p.MustReload(t, yaml(`{type: udp, interval: 50ms, fast_interval: 50ms, timeout: 100ms, fall: 2, rise: 1, udp: {send: ping, expect: ping}}`,
+		member("a", hung.LocalAddr().(*net.UDPAddr).String())))
+	waiting := dialUDP(t, listen)
+	done := make(chan string, 1)
+	go func() {
+		name, _, err := waiting.Ask()
+		if err != nil {
+			name = err.Error()
+		}
+		done <- name
+	}()
+	select {
+	case <-asked:
+	case <-time.After(patience):
+		t.Fatal("nothing has come to a")
+	}
+	hangs.Store(true)
+	if name := <-done; name != "b" {
+		t.Errorf("%s answers", name)
+	}
+	if e := p.EndOf(t, waiting); e.Backend != "b" || e.Retries != 1 || e.Outcome != "ok" {
+		t.Errorf("%+v", e)
+	}
+	if n := p.Metrics(t)[`poise_retries_total{service="web"}`]; n != 2 {
+		t.Errorf("%v retries", n)
+	}
+}
