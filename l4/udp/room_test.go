@@ -94,7 +94,7 @@ func TestInventedClientsGiveUpPorts(t *testing.T) {
 	// kernel spreads clients over loops by chance.
 	p := startOn(t, 1, specs(serve(t, "a", "127.0.0.1:9000", hello), serve(t, "b", "127.0.0.1:9002", hello)), fromElsewhere)
 	st := p.stats()
-	for i := range 150 { // the kernel does not spread them evenly over the loops
+	for i := range 200 {
 		c := p.dialFrom(netip.AddrFrom4([4]byte{127, 0, 1, byte(1 + i)}))
 		c.Write([]byte("x"))
 		eventually(t, "the datagram to be served or dropped", func() bool { return attempts(st) == i+1 })
