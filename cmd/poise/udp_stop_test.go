@@ -67,18 +67,24 @@ func TestUDPDrain(t *testing.T) {
 func TestUDPStop(t *testing.T) {
 	t.Parallel()
 	listen := udpAddr(t)
-	const drain = 2 * time.Second
+	const drain = 3 * time.Second
 	p := start(t, "runtime: {drain: "+drain.String()+"}\n"+jsonLog+udpConfig(listen, "idle: 1h", "check: {type: none}", member("a", startTeller(t, "a"))))
 	c, late := dialUDP(t, listen), dialUDP(t, listen)
 	_, session := c.MustAsk(t)
 	p.Signal(syscall.SIGTERM)
 	began := time.Now()
 	eventually(t, "it to drain", func() bool { return strings.Contains(p.Stderr(), "msg=draining connections=1") })
-	served := 0
-	for ; ; served++ {
+	served, asked := 0, 1
+	last := began
+	for ; !p.gone(); asked++ {
 		_, from, err := c.askFor(500 * time.Millisecond)
 		if err != nil {
-			break // it is over
+			// It is over, or the machine is slow: then the answer may still come.
+			time.Sleep(20 * time.Millisecond)
+			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+			for err = nil; err == nil; _, err = c.Read(make([]byte, 64)) {
+			}
+			continue
 		}
 		if from != session {
 			t.Errorf("the session was %s and is %s", session, from)
@@ -91,16 +97,20 @@ func TestUDPStop(t *testing.T) {
 				t.Errorf("%s, %d sessions", s.State, s.Connections)
 			}
 		}
+		served, last = served+1, time.Now()
 		time.Sleep(20 * time.Millisecond)
 	}
-	if after := time.Since(began); served == 0 || after < drain/2 {
+	if after := last.Sub(began); served == 0 || after < drain/2 {
 		t.Errorf("%d answers, the last after %v", served, after)
 	}
 	if code := p.Wait(t); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if e := p.EndOf(t, c); e.Outcome != "drained" || e.DatagramsIn != e.DatagramsOut || e.DatagramsOut != served+1 {
-		t.Errorf("%d answers: %+v", served, e)
+	// The end may come between a datagram and its answer; what is answered too late for
+	// this client is answered.
+	if e := p.EndOf(t, c); e.Outcome != "drained" || e.DatagramsIn > asked || e.DatagramsOut <= served ||
+		e.DatagramsOut > e.DatagramsIn || e.DatagramsOut < e.DatagramsIn-1 {
+		t.Errorf("%d of %d answered: %+v", served+1, asked, e)
 	}
 	if n := len(p.Ended(t)); n != 1 {
 		t.Errorf("%d lines in the access log", n)
