@@ -18,10 +18,11 @@ type key struct {
 	def  string       // default, as it would be written, or a note in parentheses
 	read func(*value) // stores the value or fails; nil for a section and for a later key
 
-	keys  []key  // of a section: the keys in it
-	items []key  // of a list of mappings: the keys of each
-	form  string // of a list of mappings: what one looks like, for messages
-	later bool   // known, but refused until it is built
+	words []string // of a choice
+	keys  []key    // of a section: the keys in it
+	items []key    // of a list of mappings: the keys of each
+	form  string   // of a list of mappings: what one looks like, for messages
+	later bool     // known, but refused until it is built
 }
 
 // Defaults in parentheses are notes for the reader, not values.
@@ -77,6 +78,17 @@ func (v *value) is(k kind, right string) bool {
 		v.add(v.at, v.path, "is %s, and must be %s: %s", v.kind, k, right)
 	}
 	return false
+}
+
+// mappingOr is an example of a mapping of the keys: a word that is alone where one is
+// wanted becomes the value of the key that knows it.
+func (v *value) mappingOr(keys []key) string {
+	for _, k := range keys {
+		if v.kind == plain && !v.expanded && slices.Contains(k.words, v.text) {
+			return "{" + k.name + ": " + v.text + "}"
+		}
+	}
+	return "{" + keys[0].name + ": " + cmp.Or(keys[0].form, "...") + "}"
 }
 
 // elements returns the items of a list as values.
@@ -161,7 +173,7 @@ func (o *object) read(n *node, keys []key) bool { return o.readAt(n, keys, keys,
 
 func (o *object) readAt(n *node, keys, all []key, below string) bool {
 	v := &value{node: n, report: o.report, path: join(o.path, below)}
-	if first := keys[0]; !v.is(mapping, "{"+first.name+": "+cmp.Or(first.form, "...")+"}") {
+	if !v.is(mapping, v.mappingOr(keys)) {
 		return false
 	}
 	for _, p := range n.pairs {

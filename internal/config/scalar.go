@@ -74,7 +74,7 @@ func choice(name, def string, set func(string), now []string, soon ...string) ke
 	if len(now) == 1 {
 		typ = now[0]
 	}
-	return key{name: name, typ: typ, def: def, read: func(v *value) {
+	return key{name: name, typ: typ, def: def, words: now, read: func(v *value) {
 		if v.scalar(oneOf(now)) && v.among(now, soon) {
 			set(v.text)
 		}
@@ -208,6 +208,10 @@ func span(name, def string, dst *time.Duration, limits string, ok func(time.Dura
 		case errors.Is(err, errNoUnit):
 			v.fail("%s has no unit; write %ss for seconds, %sms for milliseconds", v.short(), v.short(), v.short())
 		case errors.Is(err, errNoDuration):
+			if right := meantDuration(v.text); right != "" {
+				v.fail("%s is not a duration; write %s", v.quoted(), right)
+				return
+			}
 			v.fail("%s is not a duration; write a number and a unit (ms, s, m, h), such as 500ms or 1m30s", v.quoted())
 		case err != nil || !ok(d):
 			v.fail("%s is out of range; allowed is %s", v.short(), limits)
@@ -224,6 +228,34 @@ var (
 	unitless = regexp.MustCompile(`^[0-9.]+$`)
 	units    = regexp.MustCompile(`^-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`)
 )
+
+// otherUnits are how others write what is written here as so many of the unit.
+var otherUnits = map[string]struct {
+	times int
+	unit  string
+}{
+	"d": {24, "h"}, "day": {24, "h"}, "days": {24, "h"}, "w": {168, "h"}, "week": {168, "h"}, "weeks": {168, "h"},
+	"hr": {1, "h"}, "hour": {1, "h"}, "hours": {1, "h"}, "min": {1, "m"}, "mins": {1, "m"}, "minute": {1, "m"}, "minutes": {1, "m"},
+	"sec": {1, "s"}, "secs": {1, "s"}, "second": {1, "s"}, "seconds": {1, "s"}, "msec": {1, "ms"},
+	"h": {1, "h"}, "m": {1, "m"}, "s": {1, "s"}, "ms": {1, "ms"},
+}
+
+var otherDuration = regexp.MustCompile(`^([0-9]{1,6}) *([A-Za-z]+)$`)
+
+// meantDuration is a duration with a unit of others, with a blank or in capitals, as
+// it is written here, or "".
+func meantDuration(s string) string {
+	m := otherDuration.FindStringSubmatch(s)
+	if m == nil {
+		return ""
+	}
+	u, ok := otherUnits[strings.ToLower(m[2])]
+	n, err := strconv.Atoi(m[1])
+	if !ok || err != nil {
+		return ""
+	}
+	return strconv.Itoa(n*u.times) + u.unit
+}
 
 // parseDuration is time.ParseDuration with errors that can be told apart; any
 // other than the two above is a duration beyond what fits.

@@ -15,6 +15,9 @@ func (r *report) suggestKey(got string, here, all []key) (meant, hint string) {
 			now = append(now, k.name)
 		}
 	}
+	if got == "interface" && slices.Contains(names, "listen") {
+		return "", `a service listens on addresses: write that of the interface, such as listen: ["10.0.0.1:5432"]`
+	}
 	if meant = r.nearest(got, names); meant != "" {
 		for _, k := range here {
 			if k.name == meant && k.form != "" {

@@ -61,9 +61,20 @@ var hints = []struct {
 	line *regexp.Regexp
 	hint string
 }{
+	{oddBlank, "a no-break space, or another blank that is none to YAML, is in it; write a plain one"},
 	{regexp.MustCompile(`[-:,\[]\s*\[[0-9A-Fa-f:.]+\]:`), `an IPv6 address goes in quotes, "[::1]:80"`},
 	{regexp.MustCompile(`[{\[,].*\$\{`), `between brackets a variable goes in quotes, "${NAME}"`},
 	{regexp.MustCompile(`:\s*[*@%&!]`), "a value that starts with a special character goes in quotes"},
+}
+
+// oddBlank matches what looks like a blank, or like nothing, and is a letter to YAML.
+var oddBlank = regexp.MustCompile(`[\x{a0}\x{1680}\x{2000}-\x{200b}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}]`)
+
+// oddly refuses a plain text with such a blank in it: in quotes it may be meant.
+func (b *builder) oddly(at position, path, text string) {
+	if odd := oddBlank.FindString(text); odd != "" {
+		b.add(at, path, "holds %U, which looks like a blank and is a letter to YAML; write a plain blank, or put the text in quotes", []rune(odd)[0])
+	}
 }
 
 // syntax reports what the parser refused.

@@ -113,6 +113,8 @@ func (b *builder) node(n ast.Node, path string) *node {
 		out.kind = plain
 		if t := n.GetToken().Type; t == token.SingleQuoteType || t == token.DoubleQuoteType {
 			out.kind = quoted
+		} else {
+			b.oddly(out.at, path, n.Value)
 		}
 		b.expand(out, path, n.Value)
 	case *ast.LiteralNode:
@@ -209,6 +211,11 @@ func (b *builder) key(n ast.MapKeyNode, path string) (pair, bool) {
 	at := b.position(n.GetToken())
 	switch n := n.(type) {
 	case *ast.StringNode:
+		if t := n.GetToken().Type; t != token.SingleQuoteType && t != token.DoubleQuoteType {
+			if b.oddly(at, path, n.Value); oddBlank.MatchString(n.Value) {
+				return pair{}, false
+			}
+		}
 		return pair{key: n.Value, at: at}, true
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
 		return pair{key: n.GetToken().Value, at: at}, true

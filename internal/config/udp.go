@@ -28,7 +28,10 @@ func (s *service) finishProtocol() {
 		s.UDP = udp.Spec{}
 		return
 	}
-	for _, k := range []string{"timeouts", "keepalive", "buffer", "retries", "proxy_protocol", "sni", "tls", "starttls"} {
+	if s.gives("timeouts") {
+		s.problem([]string{"timeouts", "protocol"}, "is for connections, of which protocol: udp has none; write udp: {idle: ...} for how long a session may be silent, or remove it")
+	}
+	for _, k := range []string{"keepalive", "buffer", "retries", "proxy_protocol", "sni", "tls", "starttls"} {
 		if s.gives(k) {
 			s.problem([]string{k, "protocol"}, "has no effect with protocol: udp; set protocol: tcp, or remove it")
 		}
