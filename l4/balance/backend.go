@@ -46,6 +46,7 @@ type Backend struct {
 	inUse      bool      // eligible and not half-open when the view was last built
 	usedSince  time.Time // when that began, while slow start lasts; else zero
 	ramp       int       // of rampSteps, how much of its share it has reached
+	catchUp    catchUp
 
 	// turn is the part of its period that a round robin still owes this backend
 	// before its next turn, in turnUnits; 0 = it never had one.

@@ -125,6 +125,7 @@ func (p *Pool) eligibleLocked(backup bool) (healthy, usable []Member) {
 // nobody is there to take their share meanwhile.
 func (p *Pool) rampLocked(now time.Time) {
 	var next time.Time
+	paced := p.spec.SlowStart > 0 && p.spec.byLoad()
 	for _, b := range p.backends {
 		use := b.Flags() == 0 && b.Weight() > 0 && b.trial.Load() == nil
 		if use && !b.inUse && p.populated {
@@ -133,11 +134,19 @@ func (p *Pool) rampLocked(now time.Time) {
 		b.inUse = use
 		if !use {
 			b.usedSince = time.Time{}
+			b.catchUp = catchUp{}
 		}
 		var due time.Time
 		if b.ramp, due = rampStep(b.usedSince, now, p.spec.SlowStart); due.IsZero() {
-			b.usedSince = time.Time{} // a longer window must not start it again
-		} else if next.IsZero() || due.Before(next) {
+			if !b.usedSince.IsZero() {
+				b.usedSince = time.Time{} // a longer window must not start it again
+				b.catchUp = catchUp{behind: true, from: b.Total()}
+			}
+			if b.catchUp.behind = b.catchUp.behind && paced; b.catchUp.behind {
+				due = now.Add(min(max(p.spec.SlowStart/rampSteps, time.Millisecond), time.Second))
+			}
+		}
+		if !due.IsZero() && (next.IsZero() || due.Before(next)) {
 			next = due
 		}
 	}
@@ -181,10 +190,14 @@ func (p *Pool) divideLocked(v, old *view) (steady, scaled []Member) {
 			heaviest = max(heaviest, int(m.Weight))
 		}
 	}
+	p.catchUpLocked(v.members, top)
 	for _, m := range v.members {
 		switch {
 		case m.trial.Load() != nil:
 			trials = append(trials, m.Backend)
+		case m.catchUp.behind:
+			slow = append(slow, m.Backend)
+			shares = append(shares, float64(m.Weight)/sum*catchUpShare)
 		case m.ramp == top:
 			steady = append(steady, m)
 		default:
