@@ -20,7 +20,7 @@ unit() {
 # config FILE: poise check, with the files that the sample names below /etc/poise put
 # in place of those that nobody has here.
 config() {
-	local dir=$work/etc named file
+	local dir=$work/etc named file variables
 	rm -rf "$dir" && mkdir -p "$dir"
 	[[ ! -d ${1%/*}/conf.d ]] || cp -r "${1%/*}/conf.d" "$dir/"
 	cp "$1" "$dir/"
@@ -37,7 +37,9 @@ config() {
 		*) echo "$named: check-configs.sh does not know what to put there; add a rule" && return 1 ;;
 		esac
 	done <"$work/named"
-	"$poise" check -c "$dir/${1##*/}"
+	# What a sample takes from the environment is there, whatever it is.
+	mapfile -t variables < <(find "$dir" -name '*.yaml' -exec sed 's/#.*//' {} + | grep -oE '\$\{[A-Z_][A-Z0-9_]*\}' | tr -d '{$}' | sort -u)
+	env "${variables[@]/%/=sample}" "$poise" check -c "$dir/${1##*/}"
 }
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 2 -subj /CN=sample.example.org \
 	-addext subjectAltName=DNS:sample.example.org -keyout "$work/a.key" -out "$work/a.crt" 2>/dev/null
