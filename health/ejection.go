@@ -73,6 +73,7 @@ type member struct {
 	trial  atomic.Int32 // begun and ended by the state machine, judged by whoever reports
 
 	// The state machine's.
+	idle     bool // it can take no traffic, ejected or not
 	state    Circuit
 	until    time.Time // Open: its end. HalfOpen: the end of patience.
 	reached  bool      // patience is with an established trial
@@ -109,7 +110,8 @@ type ejections struct {
 	spec    PassiveSpec
 	members []*member     // in the pool's order
 	failing *atomic.Int64 // see member
-	out     int           // how many are not closed
+	serving int           // how many are not idle
+	out     int           // and how many of those are not closed
 }
 
 // update changes the members and the spec; what can no longer be ejected returns.
@@ -137,14 +139,47 @@ func (p *ejections) update(now time.Time, spec PassiveSpec, keys []string) (chan
 		}
 		m.end(retired)
 	}
-	// The one that would be back first returns first.
-	for p.out > 0 && !p.allowed(p.out) {
-		changes = append(changes, p.close(p.firstBack(), now, CauseNotAllowed, "no longer allowed to be ejected"))
-	}
+	changes = append(changes, p.restrain(now)...)
 	if spec.Failures <= 0 {
 		for _, m := range p.members {
 			m.end(0)
 		}
+	}
+	return changes
+}
+
+// setIdle notes whether a member can take traffic, which decides how many of the
+// others may be out. What failed while it could not says nothing about the time after.
+func (p *ejections) setIdle(m *member, now time.Time, idle bool) (changes []Change) {
+	if m.idle == idle {
+		return nil
+	}
+	m.idle = idle
+	if m.state == Closed {
+		m.end(0)
+	}
+	return p.restrain(now)
+}
+
+// counts reports whether a member counts in what may be out. An idle one does not,
+// unless nothing may be out at all.
+func (p *ejections) counts(m *member) bool { return !m.idle || p.spec.Failures <= 0 }
+
+// restrain counts, and returns those to rotation that may no longer be out: the one
+// that would be back first returns first.
+func (p *ejections) restrain(now time.Time) (changes []Change) {
+	p.serving, p.out = 0, 0
+	for _, m := range p.members {
+		if !p.counts(m) {
+			continue
+		}
+		p.serving++
+		if m.state != Closed {
+			p.out++
+		}
+	}
+	for p.out > 0 && !p.allowed(p.out) {
+		changes = append(changes, p.close(p.firstBack(), now, CauseNotAllowed, "no longer allowed to be ejected"))
 	}
 	return changes
 }
@@ -161,7 +196,7 @@ func (p *ejections) step(now time.Time) (changes []Change, next time.Time) {
 		}
 	}
 	for _, m := range p.members {
-		if m.state != Closed || !p.allowed(p.out+1) {
+		if m.state != Closed || m.idle || !p.allowed(p.out+1) {
 			continue
 		}
 		threshold := int64(p.spec.Failures)
@@ -214,9 +249,10 @@ func (p *ejections) conclude(m *member, now time.Time) []Change {
 	return nil
 }
 
-// allowed reports whether n members may be out at once. A half-open one still is.
+// allowed reports whether n of the members that can take traffic may be out at once. A
+// half-open one still is.
 func (p *ejections) allowed(n int) bool {
-	return p.spec.Failures > 0 && len(p.members) > 1 && n*100 <= p.spec.MaxPercent*len(p.members)
+	return p.spec.Failures > 0 && p.serving > 1 && n*100 <= p.spec.MaxPercent*p.serving
 }
 
 func (p *ejections) trials() int { return max(p.spec.HalfOpen, 1) }
@@ -259,7 +295,9 @@ func (p *ejections) close(m *member, now time.Time, cause Cause, why string) Cha
 	m.endTrial()
 	m.state, m.returned, m.why = Closed, now, ""
 	m.end(0)
-	p.out--
+	if p.counts(m) {
+		p.out--
+	}
 	return Change{m.key, Closed, 0, cause, why}
 }
 
@@ -284,11 +322,11 @@ func (m *member) forget(now time.Time) {
 	m.repeats -= int(min(int64(quiet/m.lasted), int64(m.repeats)))
 }
 
-// firstBack is the member that is out and will be back first, nil if none is out:
+// firstBack is the member that counts as out and will be back first, nil if none does:
 // a half-open one before those that are open.
 func (p *ejections) firstBack() (first *member) {
 	for _, m := range p.members {
-		if m.state == Closed {
+		if m.state == Closed || !p.counts(m) {
 			continue
 		}
 		if first == nil || m.state > first.state || m.state == first.state && m.until.Before(first.until) {

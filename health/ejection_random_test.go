@@ -11,7 +11,7 @@ import (
 )
 
 // Random failures, trials, reloads and time, against the promises: never over the
-// cap, never the lone backend, only steps that a circuit has, trials exactly when
+// cap, never the lone backend that can serve, only steps that a circuit has, trials exactly when
 // half-open, everybody back in the end.
 func TestEjectionProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -36,8 +36,13 @@ func TestEjectionProperties(t *testing.T) {
 					delete(state, e.Key)
 				}
 			}
-			failing := 0
+			failing, serving, out := 0, 0, 0
 			for _, m := range p.members {
+				if !m.idle || p.spec.Failures == 0 {
+					if serving++; m.state != Closed {
+						out++
+					}
+				}
 				if m.state != state[m.key] {
 					t.Fatalf("%s is %v, told: %v", m.key, m.state, state[m.key])
 				}
@@ -56,8 +61,8 @@ func TestEjectionProperties(t *testing.T) {
 					failing++
 				}
 			}
-			if n := len(state); n != p.ejections.out || n > 0 && (len(p.members) < 2 || n*100 > p.spec.MaxPercent*len(p.members)) {
-				t.Fatalf("%d of %d out (counted: %d) with a limit of %d %%", n, len(p.members), p.ejections.out, p.spec.MaxPercent)
+			if out != p.ejections.out || out > 0 && (serving < 2 || out*100 > p.spec.MaxPercent*serving) {
+				t.Fatalf("%d of %d out (counted: %d) with a limit of %d %%", out, serving, p.ejections.out, p.spec.MaxPercent)
 			}
 			if n := p.failing.Load(); n != int64(failing) {
 				t.Fatalf("%d counted as failing, %d are", n, failing)
@@ -69,7 +74,7 @@ func TestEjectionProperties(t *testing.T) {
 			return next
 		}
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
-			switch op := rapid.SampledFrom([]string{"fail", "fail", "doubt", "doubt", "succeed", "trial", "trial", "wait", "reload"}).Draw(t, "op"); op {
+			switch op := rapid.SampledFrom([]string{"fail", "fail", "doubt", "doubt", "succeed", "trial", "trial", "wait", "reload", "idle"}).Draw(t, "op"); op {
 			case "reload":
 				var keys []string
 				for i := range rapid.IntRange(0, 6).Draw(t, "members") {
@@ -94,6 +99,8 @@ func TestEjectionProperties(t *testing.T) {
 				switch {
 				case op == "trial":
 					m.judge(rapid.SampledFrom([]int32{trialReached, trialDoubted, trialPassed, trialFailed}).Draw(t, "result"))
+				case op == "idle":
+					tell(p.setIdle(m, now, rapid.Bool().Draw(t, "idle")))
 				case op == "succeed":
 					m.end(0)
 				case op == "doubt" && p.spec.Failures > 0:

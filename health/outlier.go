@@ -12,7 +12,7 @@ import (
 type PassiveSpec struct {
 	Failures   int           // failed connections in a row that eject; 0 = off
 	Base, Max  time.Duration // the first ejection's length, and the longest one's; Max below Base counts as Base
-	MaxPercent int           // how much of the pool may be out at once, 0..100
+	MaxPercent int           // how much of the pool, without idle members, may be out at once, 0..100
 	HalfOpen   int           // trials let through when an ejection is over; below 1 counts as 1
 	Checked    bool          // an active check watches the members too; see Outlier.Doubted
 }
@@ -21,7 +21,8 @@ type PassiveSpec struct {
 //
 // A backend is ejected, its Circuit open, after Failures failed connections in a
 // row, if the share of the pool that is out then stays within MaxPercent; the only
-// backend of a pool never is. After Base, doubled for each repeat and capped at
+// backend of a pool never is. Backends that can take no traffic are no part of that
+// reckoning; see Idle. After Base, doubled for each repeat and capped at
 // Max, it is half-open: HalfOpen connections go there as trials, and the first
 // that succeeds closes the Circuit while the first that fails opens it again. It
 // counts as out until then. What a client may have brought about counts for less; see
@@ -171,6 +172,20 @@ func (o *Outlier) Recovered(key string) {
 	}
 	o.events = append(o.events, o.pool.close(m, time.Now(), CauseCheckPassed, "its check has passed again"))
 	o.nudge()
+}
+
+// Idle says whether a member can take no traffic, whatever real connections show: the
+// operator has taken it out, a check has found it down or in the other role. Such a
+// member is not ejected, and the others are reckoned without it, or the last one that
+// serves could be ejected for the company of those that do not. An ejection that this
+// no longer allows ends early. An unknown key is ignored; a new member is not idle.
+func (o *Outlier) Idle(key string, idle bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if m := (*o.members.Load())[key]; m != nil {
+		o.events = append(o.events, o.pool.setIdle(m, time.Now(), idle)...)
+		o.nudge()
+	}
 }
 
 // failed counts a failure, before or after the connect.

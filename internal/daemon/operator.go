@@ -125,6 +125,7 @@ func (d *Daemon) operate(pool, backend string, change func(*member, *held)) (m *
 	change(m, &now)
 	d.operator.set(m.key, now)
 	now.apply(m.pool.balance, m.ID())
+	m.pool.reckon(m.Backend)
 	d.observe(m.pool)
 	return m, was, nil
 }

@@ -80,6 +80,13 @@ func (d *Daemon) circuit(c health.Change) {
 	d.note(m.Backend, level, what, "passive", string(c.Cause), "detail", c.Why)
 }
 
+// reckon tells the outlier detector whether a backend can take traffic, which decides
+// how many of the others may be ejected. It follows every change of a flag or a weight
+// that is not the detector's own. d.verdicts is held.
+func (p *pool) reckon(b *balance.Backend) {
+	p.outlier.Idle(memberKey(p.balance.Name(), b.Addr()), b.Flags()&^balance.Ejected != 0 || b.Weight() == 0)
+}
+
 // applyCircuit makes the pool do what the state of a circuit asks for. Trials are set
 // before the flag goes, so that nobody slips through in between.
 func applyCircuit(p *balance.Pool, id balance.BackendID, c health.Circuit, trials int) {

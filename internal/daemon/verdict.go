@@ -55,6 +55,7 @@ func (d *Daemon) judge(key string, f balance.Flag) *member {
 	if m != nil {
 		m.pool.balance.SetFlag(m.ID(), f, true) // first, or it would be up for a moment
 		m.pool.balance.SetFlag(m.ID(), byCheck&^f, false)
+		m.pool.reckon(m.Backend)
 		d.observe(m.pool)
 	}
 	return m
@@ -91,6 +92,9 @@ func (d *Daemon) update(p *pool) {
 		}
 	}
 	d.oblige(p, spec)
+	for _, b := range p.balance.Backends() {
+		p.reckon(b)
+	}
 	d.observe(p)
 	d.depart(p, removed, time.Now())
 }

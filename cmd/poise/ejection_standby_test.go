@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// redisOf answers checks as a server whose role can change.
+func redisOf(role *atomic.Value) func(net.Conn, <-chan struct{}) {
+	return func(c net.Conn, _ <-chan struct{}) {
+		lines := bufio.NewScanner(c)
+		for lines.Scan() {
+			switch strings.ToUpper(lines.Text()) {
+			case "PING":
+				fmt.Fprint(c, "+PONG\r\n")
+			case "REPLICATION":
+				info := fmt.Sprintf("role:%s\r\nmaster_link_status:up\r\n", role.Load())
+				fmt.Fprintf(c, "$%d\r\n%s\r\n", len(info), info)
+			}
+		}
+	}
+}
+
+// The only primary that could serve is not ejected for the company of a standby, which
+// gets no connections whatever becomes of the primary. When both serve, it is.
+func TestEjectionReckonsWithoutStandby(t *testing.T) {
+	t.Parallel()
+	var roleA, roleB atomic.Value
+	roleA.Store("master")
+	roleB.Store("slave")
+	checks, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveOn(t, checks, redisOf(&roleA))
+	_, port, _ := net.SplitHostPort(checks.Addr().String())
+	second, err := net.Listen("tcp", "127.0.0.2:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveOn(t, second, redisOf(&roleB))
+
+	// To clients both refuse.
+	listen, a, b := addr(t), addr(t), strings.Replace(addr(t), "127.0.0.1", "127.0.0.2", 1)
+	p := start(t, webConfig(listen, "", fmt.Sprintf("check: {type: redis, port: %s, interval: 50ms, redis: {role: primary}}, passive: {failures: 3, base: 1m}", port),
+		member("a", a), member("b", b)))
+	state := func(name, want string) {
+		t.Helper()
+		eventually(t, name+" to be "+want, func() bool {
+			_, _ = ask(listen)
+			return p.Backend(t, "web", name).State == want
+		})
+	}
+	state("b", "standby")
+	for range 30 {
+		_, _ = ask(listen)
+	}
+	if n := p.Metrics(t).Sum("poise_backend_ejections_total"); n != 0 || p.Backend(t, "web", "a").State != "up" {
+		t.Fatalf("the only primary is %s, %v ejections", p.Backend(t, "web", "a").State, n)
+	}
+	roleB.Store("master")
+	eventually(t, "one of two primaries to be ejected", func() bool {
+		_, _ = ask(listen)
+		return len(p.ejections(t)) == 1
+	})
+	roleA.Store("slave")
+	roleB.Store("slave")
+	state("b", "standby")
+	roleA.Store("master")
+	state("a", "up")
+}
