@@ -102,8 +102,8 @@ func finishUses(services []*service, pools []*pool) {
 	}
 }
 
-// finishDatagrams is for pools that UDP alone uses. It also refuses a check that
-// nobody has chosen where it says nothing about what the pool is for.
+// finishDatagrams is for pools that UDP alone uses. It also refuses the
+// default check, which says nothing about what such a pool is for.
 func (p *pool) finishDatagrams(service string) {
 	if p.Check.Type == "tcp" && !p.has("check.type") {
 		p.problem([]string{"check", "check.type"}, "would ask over TCP, and service %s uses the pool with protocol: udp; write check: {type: udp, dns, exec or none}, or type: tcp if that is meant", service)

@@ -148,10 +148,11 @@ func TestOnePeerTakesNoMoreThanItsShare(t *testing.T) {
 			slices.Sort(took)
 			t.Logf("%d pings, half of them within %v; rounds of %v", len(took), took[len(took)/2], round)
 			// 2 ms are all the shares together; the rest is for a machine with other work.
-			if round > 25*time.Millisecond {
+			// Without bounds on a round, 115 ms and more are seen on an idle one.
+			if round > 80*time.Millisecond {
 				t.Errorf("the average round takes %v", round)
 			}
-			if median := took[len(took)/2]; median > 150*time.Millisecond {
+			if median := took[len(took)/2]; median > 500*time.Millisecond {
 				t.Errorf("half of %d pings took more than %v", len(took), median)
 			}
 			close(stop)
