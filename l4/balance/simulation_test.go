@@ -60,7 +60,7 @@ func TestSimulation(t *testing.T) {
 	} else {
 		lives := 100
 		if os.Getenv("POISE_TEST_ALL") != "" {
-			lives = 3000
+			lives = 400
 		}
 		for i := range lives {
 			seeds = append(seeds, uint64(i))
