@@ -10,7 +10,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/poise-lb/poise/l4/disk"
 )
@@ -108,10 +107,9 @@ func handshakeFailure(err error) *Failure {
 type roots struct {
 	file string
 
-	mu    sync.Mutex // guards the following
-	read  *x509.CertPool
-	at    time.Time // its modification time
-	bytes int64
+	mu   sync.Mutex // guards the following
+	mark disk.Mark
+	read *x509.CertPool
 }
 
 // CheckFiles returns an error that begins with a key below check if a file that the
@@ -132,14 +130,14 @@ const maxRoots = 8 << 20
 func (r *roots) pool() (*x509.CertPool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	info, err := disk.Stat(r.file)
+	stamp, err := disk.StampOf(r.file)
 	switch {
 	case err != nil:
 		return nil, err
-	case r.read != nil && info.ModTime().Equal(r.at) && info.Size() == r.bytes:
+	case !r.mark.Changed(stamp):
 		return r.read, nil
 	}
-	pem, info, err := disk.Read(r.file, maxRoots)
+	pem, _, err := disk.Read(r.file, maxRoots)
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +145,7 @@ func (r *roots) pool() (*x509.CertPool, error) {
 	if !pool.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("no certificate in %s", r.file)
 	}
-	r.read, r.at, r.bytes = pool, info.ModTime(), info.Size()
+	r.read = pool
+	r.mark.Read()
 	return pool, nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/poise-lb/poise/l4/disk"
 )
 
 // lookInterval is how often a watched file is looked at. Polling works for every file
@@ -43,16 +45,13 @@ type Files[T any] struct {
 // the goroutine, once the file is one of those that are watched.
 type file[T any] struct {
 	FileTarget[T]
-	print  fingerprint
-	inode  fileID
+	mark   disk.Mark
+	inode  disk.ID
 	data   []byte // last good content
 	sum    [sha256.Size]byte
 	next   [sha256.Size]byte // content seen once that was written in place
 	status FileStatus[T]
 }
-
-// fileID tells a file that was written to from one that was replaced.
-type fileID struct{ dev, ino uint64 }
 
 // NewFiles returns a watcher of no files. onChange is told every new value and
 // every change of a file's Detail, on the watcher's goroutine or on that of a
@@ -148,7 +147,7 @@ func (w *Files[T]) look() {
 
 // lookAt looks at a file and returns its status, and whether that has changed.
 func (w *Files[T]) lookAt(f *file[T]) (st FileStatus[T], changed bool) {
-	data, fresh, err := f.read(time.Now())
+	data, fresh, err := f.read()
 	if err == nil && !fresh {
 		return st, false
 	}
@@ -165,27 +164,28 @@ func (w *Files[T]) lookAt(f *file[T]) (st FileStatus[T], changed bool) {
 // read returns the file's content if there may be something new in it. What was
 // written into the same file counts only once it has stayed the same from one
 // look to the next: until then whoever writes may be in the middle of it.
-func (f *file[T]) read(now time.Time) (data []byte, fresh bool, err error) {
-	print, err := stat(f.Path)
+func (f *file[T]) read() (data []byte, fresh bool, err error) {
+	stamp, err := disk.StampOf(f.Path)
 	if err != nil {
 		f.forget()
 		return nil, false, err
 	}
-	if print == f.print {
+	if !f.mark.Changed(stamp) {
 		return nil, false, nil
 	}
 	if data, err = readFile(f.Path); err != nil {
 		f.forget()
 		return nil, false, err
 	}
-	id, sum := fileID{print.dev, print.ino}, sha256.Sum256(data)
-	same := id == f.inode
-	f.inode = id
+	sum := sha256.Sum256(data)
+	same := stamp.ID == f.inode
+	f.inode = stamp.ID
 	if same && sum != f.sum && sum != f.next {
 		f.next = sum
 		return nil, false, nil
 	}
-	f.print, f.next = print.settled(now), [sha256.Size]byte{}
+	f.mark.Read()
+	f.next = [sha256.Size]byte{}
 	fresh = sum != f.sum
 	f.sum = sum
 	return data, fresh, nil
@@ -193,7 +193,7 @@ func (f *file[T]) read(now time.Time) (data []byte, fresh bool, err error) {
 
 // forget makes the next content that can be read count, whatever it is.
 func (f *file[T]) forget() {
-	f.print, f.inode, f.sum = fingerprint{}, fileID{}, [sha256.Size]byte{}
+	f.mark, f.inode, f.sum = disk.Mark{}, disk.ID{}, [sha256.Size]byte{}
 }
 
 // concludeLocked moves the status by what was read and reports whether it has
@@ -211,4 +211,12 @@ func (f *file[T]) concludeLocked(data []byte, value T, err error) (changed bool)
 		st.Since = time.Now()
 	}
 	return changed
+}
+
+// MaxFile bounds what is read, some 100 000 backends.
+const MaxFile = 4 << 20
+
+func readFile(path string) ([]byte, error) {
+	data, _, err := disk.Read(path, MaxFile)
+	return data, err
 }

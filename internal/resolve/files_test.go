@@ -204,26 +204,24 @@ func TestFileLinks(t *testing.T) {
 	})
 }
 
-// TestFilesUnread: a file that stays as it is is not read again and again.
+// TestFilesUnread: a file that stays as it is is not read again and again, wherever
+// the wall clock is set to.
 func TestFilesUnread(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "list")
-	put(t, path, "one")
-	now := time.Now()
-	f := &file[string]{FileTarget: FileTarget[string]{Path: path}}
-	read := func(at time.Time) string {
-		data, fresh, err := f.read(at)
-		return fmt.Sprintf("%s %t %v", data, fresh, err)
-	}
-	for i, want := range []string{"one true <nil>", "one false <nil>"} {
-		if got := read(now); got != want { // it is young: read, whatever stat says
-			t.Errorf("look %d: %s", i, got)
+	synctest.Test(t, func(t *testing.T) { // whose clock is years behind the file's
+		path := filepath.Join(t.TempDir(), "list")
+		put(t, path, "one")
+		f := &file[string]{FileTarget: FileTarget[string]{Path: path}}
+		for i, want := range []string{
+			"one true <nil>", "one false <nil>", // seen for too short a time
+			"one false <nil>", " false <nil>", " false <nil>",
+		} {
+			data, fresh, err := f.read()
+			if got := fmt.Sprintf("%s %t %v", data, fresh, err); got != want {
+				t.Errorf("look %d: %s", i, got)
+			}
+			time.Sleep(lookInterval)
 		}
-	}
-	for i, want := range []string{"one false <nil>", " false <nil>", " false <nil>"} {
-		if got := read(now.Add(time.Minute)); got != want {
-			t.Errorf("look %d, later: %s", i, got)
-		}
-	}
+	})
 }
 
 // TestFilesAtRandom replaces a file while it is watched on the real clock; what

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/poise-lb/poise/l4/disk"
 )
 
 // hostsTTL is how soon a change of /etc/hosts is noticed.
@@ -98,19 +100,18 @@ func parseHosts(data []byte) (map[string][]netip.Addr, error) {
 type cached[T any] struct {
 	path  string
 	parse func([]byte) (T, error)
-	print fingerprint
+	mark  disk.Mark
 	value T
 }
 
 // get returns what the file says, or with an error what it said last.
 func (c *cached[T]) get() (T, error) {
-	now := time.Now()
-	print, err := stat(c.path)
+	stamp, err := disk.StampOf(c.path)
 	if err != nil {
-		c.print = fingerprint{}
+		c.mark = disk.Mark{}
 		return c.value, err
 	}
-	if print == c.print {
+	if !c.mark.Changed(stamp) {
 		return c.value, nil
 	}
 	data, err := readFile(c.path)
@@ -121,6 +122,7 @@ func (c *cached[T]) get() (T, error) {
 	if err != nil {
 		return c.value, err
 	}
-	c.value, c.print = value, print.settled(now)
+	c.value = value
+	c.mark.Read()
 	return value, nil
 }

@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"slices"
-	"syscall"
-	"time"
 
 	"github.com/poise-lb/poise/l4/disk"
 )
@@ -18,48 +14,13 @@ import (
 // is a fifth of that; whatever is larger is a mistake in the path.
 const maxFile = 1 << 20
 
-// settling is for how long after its last change a file's stamp proves nothing:
-// file systems count time in ticks, and a second write in the tick of the first
-// leaves the stamp as it was. ("Racy git" is the same trouble with the same cure.)
-const settling = 2 * time.Second
-
-// stamp tells whether a file may have changed. The time of the inode's change is
-// part of it because tools that copy files also copy the time of the content's.
-type stamp struct {
-	dev, ino     uint64
-	size         int64
-	mtime, ctime int64
-	err          string // a file that is not there has a stamp, too
-}
-
-func stampOf(path string) stamp {
-	fi, err := os.Stat(path) // follows links: a swapped link is another inode
-	if err != nil {
-		return stamp{err: err.Error()}
-	}
-	return infoStamp(fi)
-}
-
-func infoStamp(fi fs.FileInfo) stamp {
-	s := stamp{size: fi.Size(), mtime: fi.ModTime().UnixNano()}
-	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		s.dev, s.ino, s.ctime = uint64(st.Dev), st.Ino, st.Ctim.Nano()
-	}
-	return s
-}
-
-func stamps(paths []string) []stamp {
-	all := make([]stamp, len(paths))
+// stamps returns those of all paths. A file that is not there has one, too.
+func stamps(paths []string) []disk.Stamp {
+	all := make([]disk.Stamp, len(paths))
 	for i, path := range paths {
-		all[i] = stampOf(path)
+		all[i], _ = disk.StampOf(path)
 	}
 	return all
-}
-
-// settled tells whether stamps taken at or after now can be believed next time.
-func settled(all []stamp, now time.Time) bool {
-	edge := now.Add(-settling).UnixNano()
-	return !slices.ContainsFunc(all, func(s stamp) bool { return max(s.ctime, s.mtime) > edge })
 }
 
 // content is what was read of one file, or why it could not be.

@@ -6,7 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/poise-lb/poise/l4/disk"
 )
 
 func TestFolders(t *testing.T) {
@@ -34,7 +37,7 @@ func TestFolders(t *testing.T) {
 func TestWarningsAreRationed(t *testing.T) {
 	log := new(logged)
 	source := &wailing{}
-	w := &watcher{sources: func() []Source { return []Source{{"service web", source}} }, log: log.logger(), tell: func(State) {}, dirs: map[string]stamp{}, said: map[string]said{}}
+	w := &watcher{sources: func() []Source { return []Source{{"service web", source}} }, log: log.logger(), tell: func(State) {}, dirs: map[string]disk.ID{}, said: map[string]said{}}
 	now := time.Now()
 	step := func(after time.Duration, want int, warnings ...string) {
 		t.Helper()
@@ -63,7 +66,7 @@ func TestWarningsAreRationed(t *testing.T) {
 func TestWarningsNameTheirServices(t *testing.T) {
 	log, shared := new(logged), &wailing{now: []string{"a", "a"}}
 	sources := []Source{{"service web", shared}, {"pool db", shared}, {"service mqtt", &wailing{now: []string{"b"}}}}
-	w := &watcher{sources: func() []Source { return sources }, log: log.logger(), tell: func(State) {}, dirs: map[string]stamp{}, said: map[string]said{}}
+	w := &watcher{sources: func() []Source { return sources }, log: log.logger(), tell: func(State) {}, dirs: map[string]disk.ID{}, said: map[string]said{}}
 	w.pass(time.Now())
 	for reason, of := range map[string]string{"a": `"service web, pool db"`, "b": `"service mqtt"`} {
 		if lines := log.with("need attention"); len(lines) != 2 || len(log.with("of="+of+" reason="+reason)) != 1 {
@@ -78,3 +81,24 @@ func (w *wailing) Refresh() ([]string, error) { return nil, nil }
 func (w *wailing) Warnings() []string         { return w.now }
 func (w *wailing) broken() int                { return 0 }
 func (w *wailing) files() []string            { return nil }
+
+// Files that stay as they are are not read at every look, wherever the wall clock is
+// set to: that of the test is years behind their stamps.
+func TestPartUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newAuthority("ca")
+		path := write(t, filepath.Join(t.TempDir(), "ca"), ca.pem())
+		p := &part[*authorities]{keys: []string{"tls.ca"}, paths: []string{path}, build: loadAuthorities}
+		for i, unread := range []bool{false, true, true} {
+			p.refresh()
+			if got := !p.mark.Changed(stamps(p.paths)...); got != unread {
+				t.Errorf("look %d: the next one will not read: %t", i, got)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		replace(t, path, newAuthority("other").pem())
+		if n := p.refresh(); !n.changed {
+			t.Error("a file that was replaced is not noticed")
+		}
+	})
+}

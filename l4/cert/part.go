@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/poise-lb/poise/l4/disk"
 )
 
 // part is one thing made of one or more files, which are only good together: a
@@ -22,8 +23,7 @@ type part[T any] struct {
 	problem problems          // why the files, as they are now, are not what is used
 	used    [sha256.Size]byte // digest of what value was made of
 	tried   [sha256.Size]byte // digest of what was last read, modes included
-	stamps  []stamp
-	settled bool // the stamps can be believed
+	mark    disk.Mark
 }
 
 // news is what a refresh has done to a part.
@@ -35,9 +35,8 @@ type news struct {
 
 // refresh makes the value anew if the files have changed since the last try.
 func (p *part[T]) refresh() news {
-	now := time.Now()
 	before := stamps(p.paths)
-	if p.settled && slices.Equal(before, p.stamps) {
+	if !p.mark.Changed(before...) {
 		return news{}
 	}
 	// A pair that is replaced while it is read would be half old and half new.
@@ -48,12 +47,13 @@ func (p *part[T]) refresh() news {
 			files = append(files, read(path))
 		}
 		after := stamps(p.paths)
-		same := slices.Equal(before, after)
-		if before = after; same {
+		if slices.Equal(before, after) {
+			p.mark.Read()
 			break
 		}
+		before = after
+		p.mark.Changed(before...)
 	}
-	p.stamps, p.settled = before, settled(before, now)
 
 	sum := digest(files, true)
 	if sum == p.tried {

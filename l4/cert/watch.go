@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/poise-lb/poise/l4/disk"
 )
 
 // Source is files to watch, and whose they are.
@@ -54,7 +56,7 @@ func Watch(ctx context.Context, sources func() []Source, log *slog.Logger, tell 
 }
 
 func watch(ctx context.Context, sources func() []Source, log *slog.Logger, tell func(State), p pace) {
-	w := &watcher{sources: sources, log: log, tell: tell, dirs: map[string]stamp{}, said: map[string]said{}}
+	w := &watcher{sources: sources, log: log, tell: tell, dirs: map[string]disk.ID{}, said: map[string]said{}}
 	// A nil channel never has anything: what is left is the poll.
 	var events chan fsnotify.Event
 	var failures chan error
@@ -102,7 +104,7 @@ type watcher struct {
 	tell    func(State)
 	notify  *fsnotify.Watcher // nil: none to be had
 
-	dirs     map[string]stamp // watched
+	dirs     map[string]disk.ID // watched
 	said     map[string]said
 	complain bool // late has been said
 }
@@ -180,30 +182,30 @@ func (w *watcher) follow(sources []Source) {
 	if w.notify == nil {
 		return
 	}
-	wanted := map[string]stamp{}
+	wanted := map[string]disk.ID{}
 	for _, s := range sources {
 		for _, path := range s.files() {
 			for _, dir := range folders(path) {
 				if _, ok := wanted[dir]; !ok {
-					st := stampOf(dir)
-					wanted[dir] = stamp{dev: st.dev, ino: st.ino}
+					st, _ := disk.StampOf(dir) // its error is that it is a directory
+					wanted[dir] = st.ID
 				}
 			}
 		}
 	}
-	for dir, st := range w.dirs {
-		if wanted[dir] != st { // gone, or another directory has its name now
+	for dir, id := range w.dirs {
+		if wanted[dir] != id { // gone, or another directory has its name now
 			_ = w.notify.Remove(dir) // it may have gone by itself
 			delete(w.dirs, dir)
 		}
 	}
-	for dir, st := range wanted {
-		if _, ok := w.dirs[dir]; ok || st == (stamp{}) {
+	for dir, id := range wanted {
+		if _, ok := w.dirs[dir]; ok || id == (disk.ID{}) {
 			continue
 		}
 		switch err := w.notify.Add(dir); {
 		case err == nil:
-			w.dirs[dir] = st
+			w.dirs[dir] = id
 		case !errors.Is(err, fs.ErrNotExist):
 			w.late(err)
 		}
