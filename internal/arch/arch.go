@@ -39,6 +39,11 @@ type Rules struct {
 	// outside tests, and where that holds: nowhere else is it looked at.
 	Fenced []Fence
 
+	// Wall lists the files that may take a time of the wall clock apart, each with
+	// the reason. The wall clock jumps: what compares its times with now waits for
+	// hours, or does not wait.
+	Wall map[string]string
+
 	FolderNames []string // no folder may have one of these names
 
 	MaxLines int               // of a file that is neither a test nor generated
@@ -62,6 +67,7 @@ type file struct {
 	main    bool // package main
 	machine bool // generated
 	imports []string
+	wall    []string // what it does with times of the wall clock
 }
 
 // Check reads every Go file of fsys, the root of the module, and returns what
@@ -87,6 +93,7 @@ func Check(fsys fs.FS, r Rules) (findings []string, err error) {
 		}
 		r.checkImports(f, report)
 		r.checkLength(f, report)
+		r.checkWall(f, report)
 	}
 	for dir, ok := range documented {
 		if !ok {
@@ -99,6 +106,11 @@ func Check(fsys fs.FS, r Rules) (findings []string, err error) {
 	for name := range r.Long {
 		if !slices.ContainsFunc(files, func(f file) bool { return f.path == name }) {
 			report(name, "on the list of long files, but there is no such file")
+		}
+	}
+	for name := range r.Wall {
+		if !slices.ContainsFunc(files, func(f file) bool { return f.path == name }) {
+			report(name, "on the list of wall clock readers, but there is no such file")
 		}
 	}
 	slices.Sort(findings)
@@ -197,7 +209,7 @@ func parse(fsys fs.FS, name string) (file, error) {
 	if err != nil {
 		return file{}, err
 	}
-	syntax, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ImportsOnly|parser.ParseComments)
+	syntax, err := parser.ParseFile(token.NewFileSet(), name, src, parser.SkipObjectResolution|parser.ParseComments)
 	if err != nil {
 		return file{}, err
 	}
@@ -220,6 +232,7 @@ func parse(fsys fs.FS, name string) (file, error) {
 		}
 		f.imports = append(f.imports, imp)
 	}
+	f.wall = wallClock(syntax)
 	return f, nil
 }
 

@@ -72,6 +72,7 @@ func small() Rules {
 		FolderNames: []string{"util"},
 		MaxLines:    20,
 		Long:        map[string]string{},
+		Wall:        map[string]string{},
 	}
 }
 
@@ -87,6 +88,10 @@ func source(name string, imports ...string) string {
 func TestCheck(t *testing.T) {
 	const m = "example.org/m/"
 	long := strings.Repeat("// line\n", 30)
+	const (
+		wall  = "func f(i I, t T) { _ = time.Unix(1, 0); _, _ = t.UnixNano(), t.Unix(); _, _ = i.ModTime(), t.Round(0) }\n"
+		argue = " is about the wall clock, which jumps: measure with a time.Time as time.Now returns it, or list the file with the reason"
+	)
 	for _, tt := range []struct {
 		name  string
 		files map[string]string // added to a sound tree
@@ -176,6 +181,35 @@ func TestCheck(t *testing.T) {
 			want: []string{
 				"app/a.go: on the list of long files, but it has only 3 lines",
 				"app/gone.go: on the list of long files, but there is no such file",
+			},
+		},
+		{
+			name:  "the wall clock",
+			files: map[string]string{"app/b.go": source("app", "time") + wall, "app/b_test.go": source("app") + wall},
+			want: []string{
+				"app/b.go: ModTime" + argue, "app/b.go: Round(0)" + argue, "app/b.go: Unix()" + argue,
+				"app/b.go: UnixNano" + argue, "app/b.go: time.Unix" + argue,
+			},
+		},
+		{
+			name:  "the wall clock with a reason",
+			files: map[string]string{"app/b.go": source("app", "time") + wall},
+			rules: func(r *Rules) { r.Wall["app/b.go"] = "it is a clock" },
+		},
+		{
+			name:  "what only looks like the wall clock",
+			files: map[string]string{"app/b.go": source("app") + "func f(d D, x X) { x.Round(0.5); d.Round(1); _ = x.Unix; x.Unix(d); x.Addr.Unix = d }\n"},
+		},
+		{
+			name:  "rows in the list of wall clock readers that are stale or say nothing",
+			files: map[string]string{"app/b.go": source("app", "time") + wall},
+			rules: func(r *Rules) {
+				r.Wall["app/a.go"], r.Wall["app/b.go"], r.Wall["app/gone.go"] = "was one", "", "was there"
+			},
+			want: []string{
+				"app/a.go: on the list of wall clock readers, but it is none",
+				"app/b.go: on the list of wall clock readers without a reason",
+				"app/gone.go: on the list of wall clock readers, but there is no such file",
 			},
 		},
 		{

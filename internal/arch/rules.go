@@ -66,6 +66,21 @@ var House = Rules{
 		{Import: "unsafe", Within: "l4", Only: []string{"l4/sock"}},
 	},
 
+	Wall: map[string]string{
+		// File stamps.
+		"l4/disk/stamp.go": "compared with other stamps of the same file, never with now",
+		// Display.
+		"internal/metrics/backend.go":     "when a certificate ends, as a metric",
+		"internal/metrics/certificate.go": "when a certificate ends, as a metric",
+		"internal/metrics/collector.go":   "when the last reload was, as a metric",
+		// The state file.
+		"internal/daemon/operator.go": "since when an operator's word holds, written to the state file and shown",
+		// A deadline that has passed whatever the clock says: it ends what waits.
+		"health/prober.go":            "a deadline of 1970",
+		"internal/resolve/client.go":  "a deadline of 1970",
+		"internal/loadgen/backend.go": "a deadline of 1970",
+	},
+
 	FolderNames: []string{"pkg", "util", "common", "types", "helpers"},
 
 	MaxLines: 400,
