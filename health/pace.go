@@ -47,6 +47,13 @@ func (p *pace) next(interval time.Duration) {
 	p.due = p.after(interval)
 }
 
+// again makes the probe due within one interval, for one that is to be made once more:
+// a pause of this process, which spoils the probes of many targets together, must not
+// have them all begin in the same moment. draw in [0, 1) says where in the interval.
+func (p *pace) again(now time.Time, interval time.Duration, draw float64) {
+	p.due = now.Add(time.Duration(draw * float64(max(interval, minInterval))))
+}
+
 // revise follows a changed interval: it counts from the last probe, so that a
 // shorter one takes effect at once. What is overdue by it comes within the start
 // window, as a reload changes many targets together.

@@ -86,3 +86,17 @@ func TestPaceWithoutInterval(t *testing.T) {
 		t.Error("would spin")
 	}
 }
+
+// Case O-49: probes that a pause has spoilt are made again over one interval, not all at
+// once.
+func TestPaceAgainIsSpread(t *testing.T) {
+	now := time.Now()
+	for draw, want := range map[float64]time.Duration{0: 0, 0.25: 500 * time.Millisecond, 0.75: 1500 * time.Millisecond} {
+		var p pace
+		p.started(now.Add(-time.Hour), 0.5)
+		p.next(2 * time.Second)
+		if p.again(now, 2*time.Second, draw); p.due.Sub(now) != want {
+			t.Errorf("draw %v: due in %v, want %v", draw, p.due.Sub(now), want)
+		}
+	}
+}

@@ -223,7 +223,7 @@ func (t *target) probe() {
 	}
 	t.mu.Unlock()
 	if t.pace.next(t.interval()); again {
-		t.pace.due = time.Now()
+		t.pace.again(time.Now(), t.interval(), t.monitor.rand())
 	}
 	if changed {
 		t.tell(t.up())
