@@ -25,8 +25,8 @@ a start would only warn of, as a certificate that soon expires or a name that le
 to no address now, is printed after "warning:" and changes nothing about that.
 
 With --explain, a valid one is followed by what it comes to: who is let in, where
-clients go, what backends see, and the rules that pools with source: client need on
-this host.`,
+clients go, what backends see, all timeouts, limits and checks, which keys are off,
+and the rules that pools with source: client need on this host.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.Flags().Changed("config") {
 				return errors.New("the file is given twice: with --config and without")

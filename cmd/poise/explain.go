@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,13 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
-	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/internal/config"
-	"github.com/poise-lb/poise/internal/plural"
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/admit"
-	"github.com/poise-lb/poise/l4/udp"
 	"github.com/poise-lb/poise/l4/wire"
 )
 
@@ -24,30 +21,77 @@ import (
 // what is expected of the client and where it goes; for each pool what its
 // backends see. It reads the lists of prefixes; an error is about them, or w.
 func explain(w io.Writer, f *config.File) error {
-	var e explanation
+	e := explanation{hide: f.Hide}
 	var errs []error
 	for _, s := range f.Services {
 		errs = append(errs, e.service(s))
 	}
 	for _, p := range f.Pools {
-		e.pool(p)
+		streams := !p.UDP || slices.ContainsFunc(f.Services, func(s config.Service) bool {
+			return s.Protocol == "tcp" && slices.Contains(s.Pools(), p.Balance.Name)
+		})
+		e.pool(p, streams)
 	}
 	e.transparent(f.Pools)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, f.Hide(e.String()))
+	_, err := io.WriteString(w, e.String())
 	return err
 }
 
 // An explanation is paragraphs of labelled lines.
-type explanation struct{ strings.Builder }
+type explanation struct {
+	strings.Builder
+	hide func(string) string // what variables hold
+	off  []string            // keys of this paragraph that are turned off
+}
 
-func (e *explanation) title(kind, name string) { fmt.Fprintf(e, "\n%s %s\n", kind, name) }
+func (e *explanation) title(kind, name string) { fmt.Fprintf(e, "\n%s %s\n", kind, e.hide(name)) }
 
-// line adds a line; one without a label continues what is above.
+// The columns of an explanation: where texts begin, and where they go on in the next
+// line, further to the right.
+const (
+	explainedFrom = 16
+	explainedTo   = 100
+)
+
+// line adds a line; one without a label continues what is above. What variables hold
+// is hidden before a long line is broken, which would tear a value apart.
 func (e *explanation) line(label, format string, args ...any) {
-	fmt.Fprintf(e, "  %-14s%s\n", label, fmt.Sprintf(format, args...))
+	fmt.Fprintf(e, "  %-*s", explainedFrom-2, label)
+	column := explainedFrom
+	for i, word := range strings.Split(e.hide(fmt.Sprintf(format, args...)), " ") {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case column+1+n > explainedTo:
+			column = explainedFrom + 2
+			fmt.Fprintf(e, "\n%*s", column, "")
+		default:
+			column++
+			e.WriteByte(' ')
+		}
+		column += n
+		e.WriteString(word)
+	}
+	e.WriteByte('\n')
+}
+
+// on returns whether something is set, and remembers the key of what is not.
+func (e *explanation) on(key string, set bool) bool {
+	if !set {
+		e.off = append(e.off, key)
+	}
+	return set
+}
+
+// end ends a paragraph with what is turned off in it.
+func (e *explanation) end() {
+	if len(e.off) > 0 {
+		e.line("off", "%s", strings.Join(e.off, ", "))
+	}
+	e.off = nil
 }
 
 func (e *explanation) service(s config.Service) error {
@@ -73,8 +117,11 @@ func (e *explanation) service(s config.Service) error {
 	e.front(s)
 	if s.Protocol == "udp" {
 		e.datagrams(s.UDP)
+	} else {
+		e.connections(s.TCP)
 	}
 	e.destinations(s)
+	e.end()
 	return nil
 }
 
@@ -94,13 +141,13 @@ func (e *explanation) admission(s config.Service, p *admit.Policy) {
 	if !lists.AllowAll {
 		check(l4.RefusedACL, "nobody but %s", listed(a.Allow, a.AllowFiles, len(lists.Allow)))
 	}
-	if a.SourceRate > 0 {
+	if e.on("limits.source_rate", a.SourceRate > 0) {
 		check(l4.RefusedRate, "%s a second from %s", number(a.SourceRate), source)
 	}
-	if a.Rate > 0 {
+	if e.on("limits.rate", a.Rate > 0) {
 		check(l4.RefusedRate, "%s a second in all", number(a.Rate))
 	}
-	if a.PerSource > 0 {
+	if !s.UDP.Spray && e.on("limits.per_source", a.PerSource > 0) {
 		check(l4.RefusedLimit, "%d at once from %s", a.PerSource, source)
 	}
 	by := ""
@@ -113,7 +160,7 @@ func (e *explanation) admission(s config.Service, p *admit.Policy) {
 	default:
 		by = "a reset"
 	}
-	if n := s.TCP.MaxConnections; n > 0 {
+	if n := s.TCP.MaxConnections; s.Protocol == "tcp" && e.on("max_connections", n > 0) {
 		check(l4.RefusedLimit, "%d at once in all, beyond which they are closed", n)
 	}
 	if n := s.UDP.MaxSessions; n > 0 {
@@ -125,146 +172,6 @@ func (e *explanation) admission(s config.Service, p *admit.Policy) {
 	if by != "" {
 		e.line("refuses by", "%s", by)
 	}
-}
-
-// front says what a client has to begin with.
-func (e *explanation) front(s config.Service) {
-	if s.TCP.StartTLS {
-		e.line("begins with", "PostgreSQL's SSLRequest, which is granted, then TLS")
-	}
-	if t := s.TLS; t != nil {
-		e.line("TLS", "ends here: %s, %s or later%s", plural.Of(len(t.Certificates), "certificate"), tls.VersionName(t.MinVersion), agreed(t.ALPN))
-		switch {
-		case t.ClientCA == "":
-		case t.ClientOptional:
-			e.line("", "a client may have a certificate; if so, of an authority in %s", t.ClientCA)
-		default:
-			e.line("", "a client must have a certificate of an authority in %s", t.ClientCA)
-		}
-	}
-	if s.TLS != nil || s.SNI != nil || s.TCP.Proxy.Accept != 0 {
-		e.line("first bytes", "within %s", s.TCP.FirstBytes)
-	}
-}
-
-// datagrams says what becomes of them.
-func (e *explanation) datagrams(u udp.Spec) {
-	if u.Spray {
-		e.line("sessions", "none: each datagram by itself, nothing comes back")
-		return
-	}
-	replies, limit := "", "no limit of their own"
-	if u.Replies > 0 {
-		replies = " or " + plural.Of(u.Replies, "reply") + " a datagram"
-	}
-	if u.MaxSessions > 0 {
-		limit = fmt.Sprintf("at most %d", u.MaxSessions)
-	}
-	e.line("sessions", "end after %s idle%s, %s", u.Idle, replies, limit)
-	if u.Retry {
-		e.line("retries", "once: what a backend has refused, or not answered when it goes down")
-	}
-}
-
-// destinations says where clients go.
-func (e *explanation) destinations(s config.Service) {
-	if s.SNI == nil {
-		e.line("goes to", "pool %s", s.Pool)
-		return
-	}
-	e.line("goes to", "by the name in the client's TLS, which is forwarded as it is:")
-	for _, r := range s.SNI.Rules {
-		e.line("", "%s%s: pool %s", r.Pattern, agreed(r.ALPN), r.Pool)
-	}
-	for _, other := range []struct{ who, pool string }{
-		{"any other name, or none", s.SNI.Default}, {"no TLS", s.SNI.NotTLS}, {"silence", s.SNI.NoHello},
-	} {
-		where := "closed"
-		if other.pool != "" {
-			where = "pool " + other.pool
-		}
-		e.line("", "%s: %s", other.who, where)
-	}
-}
-
-func (e *explanation) pool(p config.Pool) {
-	e.title("pool", p.Balance.Name)
-	choice := p.Balance.Algorithm
-	if ab := p.Balance.AB; ab != nil {
-		choice = fmt.Sprintf("%s for %s %% and %s for the rest", ab.A, number(100*ab.Split), ab.B)
-	}
-	e.line("balance", "%s", choice)
-	label := "backends"
-	for _, b := range p.Balance.Backends {
-		backup := ""
-		if b.Backup {
-			backup = ", backup"
-		}
-		e.line(label, "%s%s", b.Addr, backup)
-		label = ""
-	}
-	for _, n := range p.Discovery.Names {
-		if n.SRV {
-			e.line(label, "by the SRV records of %s", n.Host)
-		} else {
-			e.line(label, "by the addresses of %s, port %d", n.Host, n.Port)
-		}
-		label = ""
-	}
-	if p.Discovery.File != "" {
-		e.line(label, "by the list in %s", p.Discovery.File)
-	}
-	e.check(p.Check)
-	switch {
-	case p.Transparent:
-		e.line("source", "the client's own address; takes CAP_NET_ADMIN and the rules below")
-	case p.Source.IsValid():
-		e.line("source", "%s", p.Source)
-	}
-	if p.SendProxy != "" {
-		version := map[string]string{"v1": "version 1", "v2": "version 2", "v2-each": "version 2, in each datagram"}[p.SendProxy]
-		if p.UDP && p.SendProxy == "v2" {
-			version += ", of UDP in the first datagram of each session"
-		}
-		e.line("PROXY out", "%s", version)
-	}
-	if t := p.TLS; t != nil {
-		start, name, verified := "", "named as their addresses", "not verified"
-		if p.StartTLS {
-			start = "after PostgreSQL's SSLRequest, "
-		}
-		if t.ServerName != "" {
-			name = "named " + t.ServerName
-		}
-		if t.Verify {
-			verified = "verified by " + cmp.Or(t.CA, "the system's authorities")
-		}
-		e.line("TLS", "%s%s or later, %s, %s%s", start, tls.VersionName(t.MinVersion), name, verified, agreed(t.ALPN))
-	}
-	if p.Replay > 0 {
-		e.line("replay", "up to %s of the client to another backend, if one ends before it answers", plural.Of(p.Replay, "byte"))
-	}
-}
-
-// check says what is asked of backends, and when their state changes.
-func (e *explanation) check(c health.Spec) {
-	if c.Type == "none" {
-		e.line("check", "none")
-		return
-	}
-	all := c.All
-	if c.Type != health.AllOf {
-		all = []health.Spec{c}
-	}
-	var asked []string
-	for _, q := range all {
-		what := q.Type
-		if q.Port != 0 {
-			what += fmt.Sprintf(" on port %d", q.Port)
-		}
-		asked = append(asked, what)
-	}
-	e.line("check", "%s every %s, down after %s, up after %d passed", strings.Join(asked, " and "), c.Interval, plural.Of(c.Fall, "failure"), c.Rise)
 }
 
 // transparent says what pools with the clients' source addresses take, once for all
@@ -292,13 +199,13 @@ func (e *explanation) transparent(pools []config.Pool) {
 	if unknown {
 		backends = nil
 	}
-	fmt.Fprintf(e, `
+	e.WriteString(e.hide(fmt.Sprintf(`
 source: client, of %s
   Poise has to have CAP_NET_ADMIN (configs/systemd/net-admin.conf).
   Backends have to send what is for clients through this host. Here, as root
   (scripts/transparent.sh up does the same, and down undoes it):
 
-%s`, strings.Join(names, ", "), transparentRules(backends))
+%s`, strings.Join(names, ", "), transparentRules(backends))))
 }
 
 // listed names prefixes and files, and how many prefixes these come to.

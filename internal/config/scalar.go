@@ -280,3 +280,6 @@ func short(d time.Duration) string {
 	}
 	return s
 }
+
+// Written returns a duration as it is written in a file.
+func Written(d time.Duration) string { return short(d) }
