@@ -64,9 +64,10 @@ func (p *execProber) Probe(ctx context.Context) error {
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = drainTime
-	if err := cmd.Start(); err != nil {
+	if err := leaders.start(cmd); err != nil {
 		return startFailure(err)
 	}
+	defer leaders.reap(cmd)
 	late := awaitGroup(ctx, cmd.Process.Pid)
 	answered(ctx)
 	err := cmd.Wait() // reaps: from here on the number may be another process's
