@@ -26,7 +26,7 @@ func TestUDPRetry(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 
-	// It answers its check only, until it answers nothing: it hangs and refuses nobody.
+	// At first it answers its check only, later nothing at all. No ICMP error comes: it hangs.
 	var hangs atomic.Bool
 	asked := make(chan string, 100)
 	hung := listenUDP(t, nil, "127.0.0.1:0")

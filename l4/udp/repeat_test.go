@@ -20,7 +20,7 @@ func retrying(replies int) func(*udp.Route) {
 	return func(r *udp.Route) { r.Spec.Replies, r.Spec.Retry = replies, true }
 }
 
-// dead is a backend at a port where nobody listens.
+// dead is a backend at a port without a listener.
 func dead(t *testing.T, name string) balance.BackendSpec {
 	b := balance.BackendSpec{Name: name, Weight: 100}
 	b.Addr.AddrPort = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t))
@@ -93,7 +93,7 @@ func TestRefusedRequestIsRepeated(t *testing.T) {
 }
 
 // Both questions of a resolver go to the other backend when the first goes down; what it
-// says afterwards reaches nobody.
+// says afterwards reaches no client.
 func TestUnansweredRequestsAreRepeated(t *testing.T) {
 	hung := mute(t, "a")
 	p := start(t, specs(hung.server, echo(t, "b")), retrying(1))
@@ -200,7 +200,7 @@ func TestNotRepeated(t *testing.T) {
 	}
 }
 
-// With one reply there of two, nobody knows what the other backend would say.
+// With one reply there of two, another backend's second might not belong to the first.
 func TestPartlyAnsweredIsNotRepeated(t *testing.T) {
 	other := mute(t, "b")
 	p := start(t, specs(named(t, "a"), other.server), retrying(2))
@@ -267,7 +267,7 @@ func TestHeaderIsRepeated(t *testing.T) {
 }
 
 // A port that was given up for another backend rests towards the first: its late reply
-// is for nobody. There is no descriptor or port left over.
+// reaches no client. There is no descriptor or port left over.
 func TestPortRestsAfterRepeating(t *testing.T) {
 	if !alone(t) {
 		return

@@ -82,14 +82,15 @@ import (
 // loop: they must return at once and may be called from several at a time. Any may
 // be nil.
 type Hooks struct {
-	// Began reports that a session has begun or, of a Spray service, that a datagram
-	// was a half-open backend's trial. Where a protocol has no answers, to go on
+	// Began reports that a session has begun with b, also when b is the second backend
+	// of a repeated request, or, of a Spray service, that a datagram was a half-open
+	// backend's trial. Where a protocol has no answers, to go on
 	// without being refused is all the good that will ever be known of a backend.
 	Began func(b *balance.Backend)
 	// Answered reports a backend's first reply in a session, and its first after
 	// each time that Refused was called for the session.
 	Answered func(b *balance.Backend, ok bool)
-	// Refused reports an ICMP error: nobody listens at the backend's port.
+	// Refused reports an ICMP error: nothing listens at the backend's port.
 	Refused func(b *balance.Backend)
 	// Ended reports a session that is over, and now and then a client for whom none
 	// could be made. The Session is the loop's: copy what is kept.
