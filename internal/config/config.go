@@ -31,7 +31,10 @@ type File struct {
 	Services []Service
 	Pools    []Pool
 
-	Variables []Variable // of the environment that are in it, as far as Hide hides them
+	// What comes from the environment: Hide hides what the variables hold in texts that
+	// others have made, and Told says of a single value what may be told.
+	Variables []Variable
+	Origins   map[string]string // how a value with variables is written, by its path
 }
 
 // Admin says where the control interfaces listen.

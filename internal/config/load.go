@@ -176,6 +176,7 @@ func readFile(r *report, tree *node) *File {
 	for _, p := range pools.sorted {
 		f.Pools = append(f.Pools, p.Pool)
 	}
+	f.Origins = r.inherited(services, pools)
 	for _, s := range services {
 		s.expand()
 		f.Services = append(f.Services, s.Service)

@@ -67,6 +67,7 @@ type report struct {
 	catalogue []row               // every key, once one is unknown
 	compared  int                 // words looked at for suggestions
 	variables []Variable          // that the values hold, long ones
+	origins   map[string]string   // how values with variables are written, by their path
 }
 
 var seed = maphash.MakeSeed()

@@ -15,6 +15,9 @@ import (
 // scalar reports whether the value is text one can look at, and fails if it is
 // no scalar. Of a variable that is not set there is no more to say.
 func (v *value) scalar(right string) bool {
+	if v.expanded {
+		v.wrote(v)
+	}
 	return !v.missing && (v.kind == quoted || v.is(plain, right))
 }
 

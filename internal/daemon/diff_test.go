@@ -152,6 +152,7 @@ var unsaid = map[string]string{
 	"Pools.UDP":                      "it is of the services' protocols",
 	"Pools.Balance.Backends.Initial": "it is of check.initial",
 	"Variables":                      "what they are in is said, and what they hold is secret",
+	"Origins":                        "it is of how values are written, not of what they are",
 }
 
 // Whatever else differs between two configurations is said: every single value is
