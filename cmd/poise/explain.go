@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/plural"
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/admit"
 	"github.com/poise-lb/poise/l4/wire"
@@ -21,16 +23,13 @@ import (
 // what is expected of the client and where it goes; for each pool what its
 // backends see. It reads the lists of prefixes; an error is about them, or w.
 func explain(w io.Writer, f *config.File) error {
-	e := explanation{hide: f.Hide}
+	e := explanation{told: f.Told}
 	var errs []error
 	for _, s := range f.Services {
 		errs = append(errs, e.service(s))
 	}
 	for _, p := range f.Pools {
-		streams := !p.UDP || slices.ContainsFunc(f.Services, func(s config.Service) bool {
-			return s.Protocol == "tcp" && slices.Contains(s.Pools(), p.Balance.Name)
-		})
-		e.pool(p, streams)
+		e.pool(p, usesOf(f.Services, p))
 	}
 	e.transparent(f.Pools)
 	if err := errors.Join(errs...); err != nil {
@@ -40,14 +39,67 @@ func explain(w io.Writer, f *config.File) error {
 	return err
 }
 
+// usesOf is what the services do with a pool. One that none uses may be for either.
+func usesOf(services []config.Service, p config.Pool) uses {
+	by := uses{streams: true, keeps: true, retries: true}
+	for i, s := range slices.DeleteFunc(slices.Clone(services), func(s config.Service) bool {
+		return !slices.Contains(s.Pools(), p.Balance.Name)
+	}) {
+		if i == 0 {
+			by = uses{}
+		}
+		by.streams = by.streams || s.Protocol == "tcp"
+		by.keeps = by.keeps || !s.UDP.Spray
+		by.retries = by.retries || s.TCP.Retries > 0 || s.UDP.Retry
+	}
+	return by
+}
+
 // An explanation is paragraphs of labelled lines.
 type explanation struct {
 	strings.Builder
-	hide func(string) string // what variables hold
-	off  []string            // keys of this paragraph that are turned off
+	told func(path, text string) string // config.File's
+	path string                         // of this paragraph's object: "services.web"
+	off  []string                       // keys of this paragraph that are turned off
 }
 
-func (e *explanation) title(kind, name string) { fmt.Fprintf(e, "\n%s %s\n", kind, e.hide(name)) }
+// title begins the paragraph of a service or a pool.
+func (e *explanation) title(kind, name string) {
+	e.path = kind + "s." + name
+	fmt.Fprintf(e, "\n%s %s\n", kind, name)
+}
+
+// of is what may be told of the value of a key: how it is written, if it comes from a
+// variable, and otherwise the text, which is the value in words.
+func (e *explanation) of(key, text string) string { return e.told(e.path+"."+key, text) }
+
+// counted is a number of something. The plural of a variable does not tell of one.
+func (e *explanation) counted(key string, n int, noun string) string {
+	return e.of(key, strconv.Itoa(n)) + " " + plural.Noun(n == 1 && !e.hides(key), noun)
+}
+
+// items are the values of a list.
+func (e *explanation) items(key string, texts []string) []string {
+	all := make([]string, len(texts))
+	for i, text := range texts {
+		all[i] = e.of(fmt.Sprintf("%s[%d]", key, i), plainly(text))
+	}
+	return all
+}
+
+// hides reports whether one of the values comes from a variable, so that what follows
+// from them may not be told either.
+func (e *explanation) hides(keys ...string) bool {
+	return slices.ContainsFunc(keys, func(k string) bool { return e.of(k, "") != "" })
+}
+
+// plainly is a text on one line, in quotes if it needs them for that.
+func plainly(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
+}
 
 // The columns of an explanation: where texts begin, and where they go on in the next
 // line, further to the right.
@@ -56,12 +108,11 @@ const (
 	explainedTo   = 100
 )
 
-// line adds a line; one without a label continues what is above. What variables hold
-// is hidden before a long line is broken, which would tear a value apart.
+// line adds a line; one without a label continues what is above.
 func (e *explanation) line(label, format string, args ...any) {
 	fmt.Fprintf(e, "  %-*s", explainedFrom-2, label)
 	column := explainedFrom
-	for i, word := range strings.Split(e.hide(fmt.Sprintf(format, args...)), " ") {
+	for i, word := range strings.Split(fmt.Sprintf(format, args...), " ") {
 		n := utf8.RuneCountInString(word)
 		switch {
 		case i == 0:
@@ -100,18 +151,11 @@ func (e *explanation) service(s config.Service) error {
 		return fmt.Errorf("services.%s: %w", s.Name, err)
 	}
 	e.title("service", s.Name)
-	label := "listens on"
-	for _, l := range s.Listen() {
-		only := ""
-		if l.V6Only && l.Addr.Addr() == netip.IPv6Unspecified() {
-			only = ", IPv6 only"
-		}
-		e.line(label, "%s %s%s", l, s.Protocol, only)
-		label = ""
-	}
+	e.listeners(s)
 	if in := s.TCP.Proxy; in.Accept != 0 {
 		version := map[wire.ProxyAccept]string{wire.AcceptV1: "1", wire.AcceptV2: "2", wire.AcceptAny: "1 or 2"}[in.Accept]
-		e.line("PROXY in", "version %s, required of %s; all others are the clients themselves", version, joined(in.Trusted))
+		e.line("PROXY in", "version %s, required of %s; all others are the clients themselves",
+			e.of("proxy_protocol.accept", version), e.listed("proxy_protocol.trusted", in.Trusted, "", nil, 0))
 	}
 	e.admission(s, policy)
 	e.front(s)
@@ -125,10 +169,31 @@ func (e *explanation) service(s config.Service) error {
 	return nil
 }
 
+// listeners says where a service listens.
+func (e *explanation) listeners(s config.Service) {
+	label, foreign := "listens on", false
+	for i, l := range s.Listen() {
+		only := ""
+		if l.V6Only && l.Addr.Addr() == netip.IPv6Unspecified() {
+			only = ", IPv6 only"
+		}
+		key := fmt.Sprintf("listen[%d]", i)
+		if e.hides(key) {
+			only = "" // which would tell a part of it
+		}
+		e.line(label, "%s %s%s", e.of(key, l.String()), e.of("protocol", s.Protocol), only)
+		label, foreign = "", foreign || !l.Addr.Addr().IsUnspecified()
+	}
+	if foreign && (s.TCP.Freebind || s.UDP.Freebind) {
+		e.line("", "%s", e.of("freebind", "also while this host does not have the address"))
+	}
+}
+
 // admission says whom a service lets in, in the order of its checks.
 func (e *explanation) admission(s config.Service, p *admit.Policy) {
 	a := s.Admit
-	source := fmt.Sprintf("a source, an IPv4 /%d or an IPv6 /%d", cmp.Or(a.Mask4, 32), cmp.Or(a.Mask6, 128))
+	source := fmt.Sprintf("a source, an IPv4 /%s or an IPv6 /%s",
+		e.of("limits.mask4", strconv.Itoa(cmp.Or(a.Mask4, 32))), e.of("limits.mask6", strconv.Itoa(cmp.Or(a.Mask6, 128))))
 	label := "lets in"
 	check := func(o l4.Outcome, format string, args ...any) {
 		e.line(label, "%s: %s", fmt.Sprintf(format, args...), o)
@@ -136,19 +201,19 @@ func (e *explanation) admission(s config.Service, p *admit.Policy) {
 	}
 	lists := p.Prefixes()
 	if len(a.Deny)+len(a.DenyFiles) > 0 {
-		check(l4.RefusedACL, "nobody of %s", listed(a.Deny, a.DenyFiles, len(lists.Deny)))
+		check(l4.RefusedACL, "nobody of %s", e.listed("access.deny", a.Deny, "access.deny_files", a.DenyFiles, len(lists.Deny)))
 	}
 	if !lists.AllowAll {
-		check(l4.RefusedACL, "nobody but %s", listed(a.Allow, a.AllowFiles, len(lists.Allow)))
+		check(l4.RefusedACL, "nobody but %s", e.listed("access.allow", a.Allow, "access.allow_files", a.AllowFiles, len(lists.Allow)))
 	}
 	if e.on("limits.source_rate", a.SourceRate > 0) {
-		check(l4.RefusedRate, "%s a second from %s", number(a.SourceRate), source)
+		check(l4.RefusedRate, "%s a second from %s", e.of("limits.source_rate", number(a.SourceRate)), source)
 	}
 	if e.on("limits.rate", a.Rate > 0) {
-		check(l4.RefusedRate, "%s a second in all", number(a.Rate))
+		check(l4.RefusedRate, "%s a second in all", e.of("limits.rate", number(a.Rate)))
 	}
 	if !s.UDP.Spray && e.on("limits.per_source", a.PerSource > 0) {
-		check(l4.RefusedLimit, "%d at once from %s", a.PerSource, source)
+		check(l4.RefusedLimit, "%s at once from %s", e.of("limits.per_source", strconv.Itoa(a.PerSource)), source)
 	}
 	by := ""
 	switch {
@@ -156,15 +221,15 @@ func (e *explanation) admission(s config.Service, p *admit.Policy) {
 	case s.Protocol == "udp":
 		by = "silence"
 	case a.Silent:
-		by = "silence; without CAP_NET_ADMIN (configs/systemd/net-admin.conf) by a reset that clients one hop away see"
+		by = e.of("on_refuse", "silence; without CAP_NET_ADMIN (configs/systemd/net-admin.conf) by a reset that clients one hop away see")
 	default:
-		by = "a reset"
+		by = e.of("on_refuse", "a reset")
 	}
 	if n := s.TCP.MaxConnections; s.Protocol == "tcp" && e.on("max_connections", n > 0) {
-		check(l4.RefusedLimit, "%d at once in all, beyond which they are closed", n)
+		check(l4.RefusedLimit, "%s at once in all, beyond which they are closed", e.of("max_connections", strconv.Itoa(n)))
 	}
 	if n := s.UDP.MaxSessions; n > 0 {
-		check(l4.RefusedLimit, "%d at once in all, beyond which datagrams are dropped", n)
+		check(l4.RefusedLimit, "%s at once in all, beyond which datagrams are dropped", e.of("udp.max_sessions", strconv.Itoa(n)))
 	}
 	if label != "" {
 		e.line(label, "everybody")
@@ -186,7 +251,9 @@ func (e *explanation) transparent(pools []config.Pool) {
 		}
 		names = append(names, p.Balance.Name)
 		unknown = unknown || len(p.Discovery.Names) > 0 || p.Discovery.File != ""
-		for _, b := range p.Balance.Backends {
+		e.path = "pools." + p.Balance.Name
+		for i, b := range p.Balance.Backends {
+			unknown = unknown || e.hides(backendKeys(p, i)...)
 			a := b.Addr.Addr()
 			backends = append(backends, netip.PrefixFrom(a, a.BitLen()))
 		}
@@ -199,17 +266,18 @@ func (e *explanation) transparent(pools []config.Pool) {
 	if unknown {
 		backends = nil
 	}
-	e.WriteString(e.hide(fmt.Sprintf(`
+	fmt.Fprintf(e, `
 source: client, of %s
   Poise has to have CAP_NET_ADMIN (configs/systemd/net-admin.conf).
   Backends have to send what is for clients through this host. Here, as root
   (scripts/transparent.sh up does the same, and down undoes it):
 
-%s`, strings.Join(names, ", "), transparentRules(backends))))
+%s`, strings.Join(names, ", "), transparentRules(backends))
 }
 
-// listed names prefixes and files, and how many prefixes these come to.
-func listed(prefixes []netip.Prefix, files []string, total int) string {
+// listed names the prefixes and the files that two keys list, and how many prefixes
+// these come to.
+func (e *explanation) listed(key string, prefixes []netip.Prefix, filesKey string, files []string, total int) string {
 	const most = 8
 	var words []string
 	for i, p := range prefixes {
@@ -217,9 +285,9 @@ func listed(prefixes []netip.Prefix, files []string, total int) string {
 			words = append(words, fmt.Sprintf("%d more", len(prefixes)-most))
 			break
 		}
-		words = append(words, p.String())
+		words = append(words, e.of(fmt.Sprintf("%s[%d]", key, i), p.String()))
 	}
-	words = append(words, files...)
+	words = append(words, e.items(filesKey, files)...)
 	s := strings.Join(words, ", ")
 	if len(files) > 0 {
 		s += fmt.Sprintf(" (%d when merged)", total)
@@ -227,14 +295,12 @@ func listed(prefixes []netip.Prefix, files []string, total int) string {
 	return s
 }
 
-func joined(prefixes []netip.Prefix) string { return listed(prefixes, nil, 0) }
-
 // agreed is a condition on the protocol.
-func agreed(alpn []string) string {
+func (e *explanation) agreed(key string, alpn []string) string {
 	if len(alpn) == 0 {
 		return ""
 	}
-	return ", for " + strings.Join(alpn, " or ")
+	return ", for " + strings.Join(e.items(key, alpn), " or ")
 }
 
 func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
