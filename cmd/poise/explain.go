@@ -23,7 +23,7 @@ import (
 // what is expected of the client and where it goes; for each pool what its
 // backends see. It reads the lists of prefixes; an error is about them, or w.
 func explain(w io.Writer, f *config.File) error {
-	e := explanation{told: f.Told}
+	e := explanation{File: f}
 	var errs []error
 	for _, s := range f.Services {
 		errs = append(errs, e.service(s))
@@ -58,9 +58,9 @@ func usesOf(services []config.Service, p config.Pool) uses {
 // An explanation is paragraphs of labelled lines.
 type explanation struct {
 	strings.Builder
-	told func(path, text string) string // config.File's
-	path string                         // of this paragraph's object: "services.web"
-	off  []string                       // keys of this paragraph that are turned off
+	*config.File
+	path string   // of this paragraph's object: "services.web"
+	off  []string // keys of this paragraph that are turned off
 }
 
 // title begins the paragraph of a service or a pool.
@@ -71,7 +71,7 @@ func (e *explanation) title(kind, name string) {
 
 // of is what may be told of the value of a key: how it is written, if it comes from a
 // variable, and otherwise the text, which is the value in words.
-func (e *explanation) of(key, text string) string { return e.told(e.path+"."+key, text) }
+func (e *explanation) of(key, text string) string { return e.Told(e.path+"."+key, text) }
 
 // counted is a number of something. The plural of a variable does not tell of one.
 func (e *explanation) counted(key string, n int, noun string) string {
@@ -252,8 +252,9 @@ func (e *explanation) transparent(pools []config.Pool) {
 		names = append(names, p.Balance.Name)
 		unknown = unknown || len(p.Discovery.Names) > 0 || p.Discovery.File != ""
 		e.path = "pools." + p.Balance.Name
+		items := p.Items()
 		for i, b := range p.Balance.Backends {
-			unknown = unknown || e.hides(backendKeys(p, i)...)
+			unknown = unknown || e.hides(itemKey(items[i])+".address")
 			a := b.Addr.Addr()
 			backends = append(backends, netip.PrefixFrom(a, a.BitLen()))
 		}
@@ -296,11 +297,11 @@ func (e *explanation) listed(key string, prefixes []netip.Prefix, filesKey strin
 }
 
 // agreed is a condition on the protocol.
-func (e *explanation) agreed(key string, alpn []string) string {
+func agreed(alpn []string) string {
 	if len(alpn) == 0 {
 		return ""
 	}
-	return ", for " + strings.Join(e.items(key, alpn), " or ")
+	return ", for " + strings.Join(alpn, " or ")
 }
 
 func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

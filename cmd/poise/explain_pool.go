@@ -158,7 +158,7 @@ func (e *explanation) encryption(p config.Pool) {
 	if t.Verify {
 		verified = "verified by " + e.of("tls.ca", cmp.Or(t.CA, "the system's authorities"))
 	}
-	e.line("TLS", "%s%s or later, %s, %s%s", start, e.of("tls.min_version", tls.VersionName(t.MinVersion)), name, verified, e.agreed("tls.alpn", t.ALPN))
+	e.line("TLS", "%s%s or later, %s, %s%s", start, e.of("tls.min_version", tls.VersionName(t.MinVersion)), name, verified, agreed(e.items("tls.alpn", t.ALPN)))
 	if t.Cert != "" {
 		e.line("", "with our certificate %s, key %s", e.of("tls.cert", t.Cert), e.of("tls.key", t.Key))
 	}
@@ -218,21 +218,8 @@ func (e *explanation) shares(b balance.Spec, by uses) {
 	}
 }
 
-// backendKeys are where the address of the i-th backend that is given by address may be
-// written: in its item of the list, which has names too, or in a key of the item.
-func backendKeys(p config.Pool, i int) []string {
-	item := i
-	for _, n := range p.Discovery.Names {
-		if n.After <= i {
-			item++
-		}
-	}
-	return itemKeys(item)
-}
-
-func itemKeys(item int) []string {
-	return []string{fmt.Sprintf("backends[%d]", item), fmt.Sprintf("backends[%d].address", item)}
-}
+// itemKey is the place of a backend in the list.
+func itemKey(i int) string { return fmt.Sprintf("backends[%d]", i) }
 
 // backends says where they are, what they are called and what each may get.
 func (e *explanation) backends(p config.Pool) {
@@ -250,12 +237,11 @@ func (e *explanation) backends(p config.Pool) {
 		}
 		return ""
 	}
-	backend := func(keys []string, name, where string, weight int, backup bool, connections int) {
-		item := keys[0]
+	backend := func(item, name, where string, weight int, backup bool, connections int) {
 		if name != "" {
 			name = e.of(item+".name", name) + ": "
 		}
-		where = e.of(keys[0], e.of(keys[1], where))
+		where = e.of(item+".address", where)
 		share := ""
 		if weight >= 0 {
 			share = fmt.Sprintf(", weight %s", e.of(item+".weight", strconv.Itoa(weight)))
@@ -266,12 +252,13 @@ func (e *explanation) backends(p config.Pool) {
 		e.line(label, "%s%s%s%s", name, where, share, limit(item+".max_connections", connections))
 		label = ""
 	}
+	items := p.Items()
 	for i, b := range p.Balance.Backends {
 		name := b.Name
 		if name == b.Addr.String() {
 			name = ""
 		}
-		backend(backendKeys(p, i), name, b.Addr.String(), b.Weight, b.Backup, b.MaxConnections)
+		backend(itemKey(items[i]), name, b.Addr.String(), b.Weight, b.Backup, b.MaxConnections)
 	}
 	for i, n := range names {
 		name, weight, where := n.Name, n.Weight, fmt.Sprintf("by the addresses of %s, port %d", n.Host, n.Port)
@@ -281,7 +268,7 @@ func (e *explanation) backends(p config.Pool) {
 		if name == n.Host {
 			name = ""
 		}
-		backend(itemKeys(n.After+i), name, where, weight, n.Backup, n.MaxConnections)
+		backend(itemKey(n.After+i), name, where, weight, n.Backup, n.MaxConnections)
 	}
 	if p.Discovery.File != "" {
 		e.line(label, "by the list in %s%s", e.of("backends_file", p.Discovery.File), limit("max_connections", p.Discovery.MaxConnections))

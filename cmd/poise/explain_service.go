@@ -17,7 +17,7 @@ func (e *explanation) front(s config.Service) {
 		e.line("begins with", "%s", e.of("starttls", "PostgreSQL's SSLRequest, which is granted, then TLS"))
 	}
 	if t := s.TLS; t != nil {
-		e.line("TLS", "ends here: %s or later%s", e.of("tls.min_version", tls.VersionName(t.MinVersion)), e.agreed("tls.alpn", t.ALPN))
+		e.line("TLS", "ends here: %s or later%s", e.of("tls.min_version", tls.VersionName(t.MinVersion)), agreed(e.items("tls.alpn", t.ALPN)))
 		for i, c := range t.Certificates {
 			of := func(key, file string) string { return e.of(fmt.Sprintf("tls.certificates[%d].%s", i, key), file) }
 			staple := ""
@@ -108,16 +108,8 @@ func (e *explanation) destinations(s config.Service) {
 		return
 	}
 	e.line("goes to", "by the name in the client's TLS, which is forwarded as it is:")
-	nth := map[string]int{} // rule of its name
-	for _, r := range s.SNI.Rules {
-		key := config.Below("sni", r.Pattern)
-		if item := fmt.Sprintf("%s[%d].alpn", key, nth[r.Pattern]); e.hidesItems(item, r.ALPN) {
-			key = item
-		} else {
-			key += ".alpn"
-		}
-		nth[r.Pattern]++
-		e.line("", "%s%s: pool %s", r.Pattern, e.agreed(key, r.ALPN), r.Pool)
+	for i, r := range s.SNI.Rules {
+		e.line("", "%s%s: pool %s", r.Pattern, agreed(e.ToldRule(s, i)), r.Pool)
 	}
 	for _, other := range []struct{ who, pool string }{
 		{"any other name, or none", s.SNI.Default}, {"no TLS", s.SNI.NotTLS}, {"silence", s.SNI.NoHello},
@@ -128,14 +120,4 @@ func (e *explanation) destinations(s config.Service) {
 		}
 		e.line("", "%s: %s", other.who, where)
 	}
-}
-
-// hidesItems reports whether one of a list's values comes from a variable.
-func (e *explanation) hidesItems(key string, texts []string) bool {
-	for i := range texts {
-		if e.hides(fmt.Sprintf("%s[%d]", key, i)) {
-			return true
-		}
-	}
-	return false
 }

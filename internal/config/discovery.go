@@ -43,6 +43,19 @@ type Resolve struct {
 	Hold           time.Duration    // how long members stay when a server says there are none; 0 = not
 }
 
+// Items are the places in the list of the backends that are given by address; the k-th
+// name is at its After + k.
+func (p Pool) Items() []int {
+	items, names := make([]int, len(p.Balance.Backends)), 0
+	for i := range items {
+		for names < len(p.Discovery.Names) && p.Discovery.Names[names].After <= i {
+			names++
+		}
+		items[i] = i + names
+	}
+	return items
+}
+
 // discoveryKeys are the keys of a pool that have to do with discovery.
 func discoveryKeys(d *Discovery) []key {
 	return []key{

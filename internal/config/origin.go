@@ -21,6 +21,23 @@ func (f *File) Told(path, text string) string {
 	return text
 }
 
+// ToldRule is what may be told of the protocols that the i-th rule of the service's SNI
+// is for.
+func (f *File) ToldRule(s Service, i int) []string {
+	r, nth := s.SNI.Rules[i], 0
+	for _, before := range s.SNI.Rules[:i] {
+		if before.Pattern == r.Pattern {
+			nth++
+		}
+	}
+	path := join("services."+s.Name+".sni", word(r.Pattern))
+	told := make([]string, len(r.ALPN))
+	for k, protocol := range r.ALPN {
+		told[k] = f.Told(index(index(path, nth)+".alpn", k), f.Told(index(path+".alpn", k), protocol))
+	}
+	return told
+}
+
 // wrote remembers a value that has variables in it.
 func (r *report) wrote(v *value) {
 	if r.origins == nil {
@@ -28,10 +45,6 @@ func (r *report) wrote(v *value) {
 	}
 	r.origins[strings.ToLower(v.path)] = v.written
 }
-
-// Below is the path of a key that may be anything, such as a server name of sni, below
-// the path of another.
-func Below(path, key string) string { return join(path, word(key)) }
 
 // leaves are the paths of the keys that hold a value: what is below such a key is
 // replaced with it.
@@ -109,8 +122,13 @@ func (p *pool) follow(origins map[string]string) {
 		as("check.fast_interval", "check.interval")
 	}
 	for i, b := range p.backends {
+		item := index("backends", i)
 		if b.MaxConnections == inherit {
-			as(index("backends", i)+".max_connections", "max_connections")
+			as(item+".max_connections", "max_connections")
+		}
+		as(item+".address", item) // which is short for it
+		if b.Name == "" || b.Name == b.Addr.String() {
+			as(item+".name", item+".address")
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/poise-lb/poise/health"
@@ -41,11 +42,9 @@ func (d *Daemon) apply(file *config.File) (changes []string, err error) {
 		d.abort(c)
 		return nil, hidden(file, err)
 	}
-	for _, line := range append(diff(old.file, file), fileChanges(old, c.next)...) {
-		changes = append(changes, old.file.Hide(file.Hide(line)))
-	}
-	if file.Runtime.Workers != d.workers {
-		changes = append(changes, fmt.Sprintf("runtime: workers %d -> %d takes a restart", d.workers, file.Runtime.Workers))
+	changes = append(diff(old.file, file), fileChanges(old, c.next)...)
+	if n := file.Runtime.Workers; n != d.workers {
+		changes = append(changes, fmt.Sprintf("runtime: workers %d -> %s takes a restart", d.workers, file.Told("runtime.workers", strconv.Itoa(n))))
 	}
 	return changes, nil
 }

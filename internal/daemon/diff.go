@@ -17,17 +17,25 @@ import (
 // differences collects what a reload changes, in sentences for people. Each
 // starts with the object it is about and names a key as the file does.
 type differences struct {
-	object string
-	lines  []string
+	was, is *config.File
+	object  string // "service web"
+	path    string // where its keys are: "services.web"
+	before  string // where they were, if that is another place
+	lines   []string
+}
+
+// began is about another object from now on.
+func (d *differences) began(kind, name string) {
+	d.object, d.path = kind+" "+name, kind+"s."+name
 }
 
 // diff says what differs between two configurations. runtime.workers is not
 // among it: nothing can change it.
 func diff(old, now *config.File) []string {
-	d := &differences{}
+	d := &differences{was: old, is: now}
 	added, removed := match(old.Services, now.Services, func(s config.Service) string { return s.Name }, d.service)
 	for _, s := range added {
-		d.addf("service %s: added %s", s.Name, serviceText(s))
+		d.addf("service %s: added %s", s.Name, serviceText(now, s))
 	}
 	for _, s := range removed {
 		d.addf("service %s: removed", s.Name)
@@ -47,7 +55,7 @@ func diff(old, now *config.File) []string {
 		{"log", old.Log, now.Log},
 		{"runtime", old.Runtime, now.Runtime},
 	} {
-		d.object = section.name
+		d.object, d.path = section.name, section.name
 		d.fields(keys{"Workers": ""}, section.old, section.now)
 	}
 	return d.lines
@@ -83,8 +91,18 @@ func (d *differences) addf(format string, args ...any) {
 // value reports a key of the object that has another value.
 func (d *differences) value(key string, old, now any) {
 	if old != now {
-		d.addf("%s: %s %s -> %s", d.object, key, show(old), show(now))
+		d.addf("%s: %s %s -> %s", d.object, key,
+			d.was.Told(cmp.Or(d.before, d.path)+"."+key, show(old)), d.is.Told(d.path+"."+key, show(now)))
 	}
+}
+
+// told are the texts of a list's items, as far as they may be told.
+func told[T comparable](f *config.File, path string, list []T, text func(T) string) map[T]string {
+	texts := make(map[T]string, len(list))
+	for i, item := range list {
+		texts[item] = f.Told(fmt.Sprintf(path, i), text(item))
+	}
+	return texts
 }
 
 func show(v any) string {
@@ -114,8 +132,8 @@ func few(texts []string) string {
 }
 
 func (d *differences) pool(old, now config.Pool) {
-	d.object = "pool " + now.Balance.Name
-	d.fields(keys{"Name": "", "Algorithm": "balance", "Backends": ""}, old.Balance, now.Balance)
+	d.began("pool", now.Balance.Name)
+	d.fields(keys{"Name": "", "Algorithm": "balance", "Retry": "retry_budget", "Backends": ""}, old.Balance, now.Balance)
 	d.value("on_down", word(old.OnDownClose, "close", "keep"), word(now.OnDownClose, "close", "keep"))
 	d.value("check.initial", word(old.Check.InitialDown, "down", "up"), word(now.Check.InitialDown, "down", "up"))
 	old.Check.InitialDown = now.Check.InitialDown
@@ -129,8 +147,8 @@ func (d *differences) pool(old, now config.Pool) {
 	}, old, now)
 	d.clientTLS(old.TLS, now.TLS)
 	d.value("tls.starttls", word(old.StartTLS, "postgres", "none"), word(now.StartTLS, "postgres", "none"))
-	d.discovery(old.Discovery, now.Discovery)
-	d.backends(old.Balance.Backends, now.Balance.Backends)
+	d.discovery(old, now)
+	d.backends(old, now)
 }
 
 func sourceText(p config.Pool) string {
@@ -202,30 +220,53 @@ func snakeCase(field string) string {
 
 // backends pairs by address: another address is another server, another name is
 // not.
-func (d *differences) backends(old, now []balance.BackendSpec) {
-	pool := d.object
+func (d *differences) backends(was, is config.Pool) {
+	pool, path := d.object, d.path
+	o, n := newBackendTexts(d.was, path, was), newBackendTexts(d.is, path, is)
+	old, now := was.Balance.Backends, is.Balance.Backends
 	added, removed := match(old, now, func(b balance.BackendSpec) balance.Address { return b.Addr },
-		func(o, n balance.BackendSpec) {
-			d.object = pool + ": backend " + n.Name
-			if o.Name != n.Name {
-				d.addf("%s: was called %s", d.object, o.Name)
+		func(before, after balance.BackendSpec) {
+			d.object, d.path, d.before = pool+": backend "+n.name(after), n.path(after), o.path(before)
+			if before.Name != after.Name {
+				d.addf("%s: was called %s", d.object, o.name(before))
 			}
-			d.fields(keys{"Name": "", "Addr": "", "Initial": ""}, o, n)
+			d.fields(keys{"Name": "", "Addr": "", "Initial": ""}, before, after)
 		})
+	d.object, d.path, d.before = pool, path, ""
 	for _, b := range added {
-		d.addf("%s: backend %s added", pool, backendText(b))
+		d.addf("%s: backend %s added", pool, n.text(b))
 	}
 	for _, b := range removed {
-		d.addf("%s: backend %s removed", pool, backendText(b))
+		d.addf("%s: backend %s removed", pool, o.text(b))
 	}
 	if len(added)+len(removed) == 0 && !slices.EqualFunc(old, now, func(o, n balance.BackendSpec) bool { return o.Addr == n.Addr }) {
 		d.addf("%s: backends in another order", pool)
 	}
 }
 
-func backendText(b balance.BackendSpec) string {
-	if b.Name == b.Addr.String() {
-		return b.Name
+// backendTexts are what may be told of the backends of a pool.
+type backendTexts struct {
+	file  *config.File
+	place map[balance.Address]string // in the file
+}
+
+func newBackendTexts(f *config.File, pool string, p config.Pool) backendTexts {
+	t, items := backendTexts{f, map[balance.Address]string{}}, p.Items()
+	for i, b := range p.Balance.Backends {
+		t.place[b.Addr] = fmt.Sprintf("%s.backends[%d]", pool, items[i])
 	}
-	return fmt.Sprintf("%s (%s)", b.Name, b.Addr)
+	return t
+}
+
+func (t backendTexts) path(b balance.BackendSpec) string { return t.place[b.Addr] }
+
+func (t backendTexts) name(b balance.BackendSpec) string {
+	return t.file.Told(t.path(b)+".name", b.Name)
+}
+
+func (t backendTexts) text(b balance.BackendSpec) string {
+	if b.Name == b.Addr.String() {
+		return t.name(b)
+	}
+	return fmt.Sprintf("%s (%s)", t.name(b), t.file.Told(t.path(b)+".address", b.Addr.String()))
 }

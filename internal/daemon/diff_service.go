@@ -17,9 +17,9 @@ import (
 
 // service says what differs between two versions of a service.
 func (d *differences) service(old, now config.Service) {
-	d.object = "service " + now.Name
+	d.began("service", now.Name)
 	d.fields(keys{"TCP": "", "UDP": "", "Admit": "", "TLS": "", "SNI": ""}, old, now)
-	d.listeners(slices.Concat(old.TCP.Listen, old.UDP.Listen), slices.Concat(now.TCP.Listen, now.UDP.Listen))
+	d.listeners(old, now)
 	if old.Protocol == now.Protocol { // what the other protocol does not have is no change
 		d.tcp(old.TCP, now.TCP)
 		d.section("udp", keys{"Name": "", "Listen": "", "Freebind": ""}, old.UDP, now.UDP)
@@ -27,12 +27,12 @@ func (d *differences) service(old, now config.Service) {
 	}
 	d.admission(old.Admit, now.Admit)
 	d.tls(old.TLS, now.TLS)
-	d.sni(old.SNI, now.SNI)
+	d.sni(old, now)
 }
 
 // serviceText says where a service is and where it leads.
-func serviceText(s config.Service) string {
-	on, to := few(listenTexts(s.Listen())), "pool "
+func serviceText(f *config.File, s config.Service) string {
+	on, to := few(toldListeners(f, s, s.Listen())), "pool "
 	if s.Protocol != "tcp" {
 		on = s.Protocol + " " + on
 	}
@@ -65,14 +65,35 @@ func fileChanges(old, now *generation) (lines []string) {
 	return lines
 }
 
-func (d *differences) listeners(old, now []l4.Listen) {
-	added, removed := match(old, now, func(l l4.Listen) l4.Listen { return l }, func(_, _ l4.Listen) {})
+func (d *differences) listeners(old, now config.Service) {
+	added, removed := match(allListeners(old), allListeners(now), func(l l4.Listen) l4.Listen { return l }, func(_, _ l4.Listen) {})
 	if len(added) > 0 {
-		d.addf("%s: listener %s added", d.object, few(listenTexts(added)))
+		d.addf("%s: listener %s added", d.object, few(toldListeners(d.is, now, added)))
 	}
 	if len(removed) > 0 {
-		d.addf("%s: listener %s removed", d.object, few(listenTexts(removed)))
+		d.addf("%s: listener %s removed", d.object, few(toldListeners(d.was, old, removed)))
 	}
+}
+
+// allListeners are those of either protocol, of which a service has one.
+func allListeners(s config.Service) []l4.Listen { return slices.Concat(s.TCP.Listen, s.UDP.Listen) }
+
+// toldListeners are the texts of listeners of a service; those from variables are at
+// the end.
+func toldListeners(f *config.File, s config.Service, list []l4.Listen) []string {
+	const known = ""
+	texts := told(f, "services."+s.Name+".listen[%d]", allListeners(s), func(l4.Listen) string { return known })
+	var plain []l4.Listen
+	var written []string
+	for _, l := range list {
+		switch w := texts[l]; {
+		case w == known:
+			plain = append(plain, l)
+		case !slices.Contains(written, w): // of a range there are many
+			written = append(written, w)
+		}
+	}
+	return append(listenTexts(plain), written...)
 }
 
 func (d *differences) tcp(o, n tcp.Spec) {
@@ -113,13 +134,16 @@ func (d *differences) admission(o, n admit.Spec) {
 // has gone.
 func members[T comparable](d *differences, key string, old, now []T) {
 	added, removed := match(old, now, func(v T) T { return v }, func(_, _ T) {})
+	text := func(v T) string { return show(v) }
+	path := d.path + "." + key + "[%d]"
 	for _, c := range []struct {
-		list []T
-		verb string
-	}{{added, "added"}, {removed, "removed"}} {
+		list  []T
+		texts map[T]string
+		verb  string
+	}{{added, told(d.is, path, now, text), "added"}, {removed, told(d.was, path, old, text), "removed"}} {
 		var texts []string
 		for _, v := range c.list {
-			texts = append(texts, show(v))
+			texts = append(texts, c.texts[v])
 		}
 		if len(texts) > 0 {
 			d.addf("%s: %s %s %s", d.object, key, few(texts), c.verb)
@@ -132,16 +156,18 @@ func (d *differences) tls(old, now *cert.Spec) {
 	if old == nil || now == nil {
 		return
 	}
-	added, removed := match(old.Certificates, now.Certificates, func(p cert.Pair) string { return p.Cert }, func(o, n cert.Pair) {
+	path, file := d.path+".tls.certificates[%d].cert", func(p cert.Pair) string { return p.Cert }
+	was, is := told(d.was, path, old.Certificates, file), told(d.is, path, now.Certificates, file)
+	added, removed := match(old.Certificates, now.Certificates, file, func(o, n cert.Pair) {
 		if o != n {
-			d.addf("%s: tls.certificates %s has another key or ocsp", d.object, n.Cert)
+			d.addf("%s: tls.certificates %s has another key or ocsp", d.object, is[n])
 		}
 	})
 	for _, p := range added {
-		d.addf("%s: tls.certificates %s added", d.object, p.Cert)
+		d.addf("%s: tls.certificates %s added", d.object, is[p])
 	}
 	for _, p := range removed {
-		d.addf("%s: tls.certificates %s removed", d.object, p.Cert)
+		d.addf("%s: tls.certificates %s removed", d.object, was[p])
 	}
 	if len(added)+len(removed) == 0 && !slices.EqualFunc(old.Certificates, now.Certificates, func(o, n cert.Pair) bool { return o.Cert == n.Cert }) {
 		d.addf("%s: tls.certificates in another order", d.object)
@@ -163,17 +189,18 @@ func (d *differences) clientTLS(old, now *cert.ClientSpec) {
 // versionText writes a version of TLS as the configuration does.
 func versionText(v uint16) string { return strings.TrimPrefix(tls.VersionName(v), "TLS ") }
 
-func (d *differences) sni(old, now *config.SNI) {
+func (d *differences) sni(before, after config.Service) {
+	old, now := before.SNI, after.SNI
 	d.value("sni", word(old != nil, "on", "off"), word(now != nil, "on", "off"))
 	if old == nil || now == nil {
 		return
 	}
 	type name struct{ pattern, to string }
-	names := func(s *config.SNI) (list []name) {
-		for _, r := range s.Rules {
+	names := func(f *config.File, s config.Service) (list []name) {
+		for i, r := range s.SNI.Rules {
 			to := r.Pool
 			if len(r.ALPN) > 0 {
-				to += " for " + strings.Join(r.ALPN, ", ")
+				to += " for " + strings.Join(f.ToldRule(s, i), ", ")
 			}
 			if last := len(list) - 1; last >= 0 && list[last].pattern == r.Pattern { // they are sorted
 				list[last].to += "; " + to
@@ -183,7 +210,7 @@ func (d *differences) sni(old, now *config.SNI) {
 		}
 		return list
 	}
-	added, removed := match(names(old), names(now), func(n name) string { return n.pattern }, func(o, n name) {
+	added, removed := match(names(d.was, before), names(d.is, after), func(n name) string { return n.pattern }, func(o, n name) {
 		d.value("sni "+n.pattern, o.to, n.to)
 	})
 	for _, n := range added {

@@ -133,7 +133,7 @@ func TestDiffKeepsSecrets(t *testing.T) {
 		User, Password string
 		Words          []string
 	}
-	d := differences{object: "pool pg"}
+	d := differences{object: "pool pg", was: &config.File{}, is: &config.File{}}
 	d.fields(nil, login{"a", "old secret", nil}, login{"b", "new secret", []string{"another secret"}})
 	want := []string{"pool pg: user a -> b", "pool pg: password has changed", "pool pg: words has changed"}
 	if diff := cmp.Diff(want, d.lines); diff != "" {

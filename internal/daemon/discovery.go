@@ -311,37 +311,48 @@ func (p *pool) with(backends []balance.BackendSpec) *pool {
 }
 
 // discovery reports what a reload changes about where backends come from.
-func (d *differences) discovery(old, now config.Discovery) {
-	text := func(n config.Name) string { return n.Address() }
-	pool := d.object
-	added, removed := match(old.Names, now.Names, text, func(o, n config.Name) {
-		d.object = fmt.Sprintf("%s: backend %s", pool, n.Address())
+func (d *differences) discovery(was, is config.Pool) {
+	old, now, pool, path := was.Discovery, is.Discovery, d.object, d.path
+	places := func(names []config.Name) map[string]string {
+		at := make(map[string]string, len(names))
+		for i, n := range names {
+			at[n.Address()] = fmt.Sprintf("%s.backends[%d]", path, n.After+i)
+		}
+		return at
+	}
+	before, after := places(old.Names), places(now.Names)
+	text := func(f *config.File, at map[string]string, n config.Name) string {
+		return f.Told(at[n.Address()]+".address", n.Address())
+	}
+	added, removed := match(old.Names, now.Names, config.Name.Address, func(o, n config.Name) {
+		d.object = fmt.Sprintf("%s: backend %s", pool, text(d.is, after, n))
+		d.path, d.before = after[n.Address()], before[o.Address()]
 		d.value("name", o.Name, n.Name)
 		d.value("weight", o.Weight, n.Weight)
 		d.value("backup", o.Backup, n.Backup)
 		d.value("max_connections", o.MaxConnections, n.MaxConnections)
 	})
 	for _, n := range added {
-		d.addf("%s: backend %s added", pool, n.Address())
+		d.addf("%s: backend %s added", pool, text(d.is, after, n))
 	}
 	for _, n := range removed {
-		d.addf("%s: backend %s removed", pool, n.Address())
+		d.addf("%s: backend %s removed", pool, text(d.was, before, n))
 	}
-	d.object = pool
+	d.object, d.path, d.before = pool, path, ""
 	d.value("backends_file", old.File, now.File)
 	d.value("max_connections", old.MaxConnections, now.MaxConnections) // of those in the file
 	if !slices.Equal(old.Resolve.Servers, now.Resolve.Servers) {
-		d.addf("%s: resolve.servers %s -> %s", pool, serverTexts(old.Resolve.Servers), serverTexts(now.Resolve.Servers))
+		d.addf("%s: resolve.servers %s -> %s", pool, serverTexts(d.was, path, old.Resolve.Servers), serverTexts(d.is, path, now.Resolve.Servers))
 	}
 	d.value("resolve.min_ttl", old.Resolve.MinTTL, now.Resolve.MinTTL)
 	d.value("resolve.max_ttl", old.Resolve.MaxTTL, now.Resolve.MaxTTL)
 	d.value("resolve.hold", old.Resolve.Hold, now.Resolve.Hold)
 }
 
-func serverTexts(servers []netip.AddrPort) string {
+func serverTexts(f *config.File, pool string, servers []netip.AddrPort) string {
 	var texts []string
-	for _, s := range servers {
-		texts = append(texts, s.String())
+	for i, s := range servers {
+		texts = append(texts, f.Told(fmt.Sprintf("%s.resolve.servers[%d]", pool, i), s.String()))
 	}
 	return cmp.Or(few(texts), "the host's")
 }
