@@ -2,7 +2,6 @@ package config
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -15,12 +14,8 @@ func readAdminHosts(dst *[]string) func(*value) {
 		names, ok := v.texts("lb1.example.org", adminHost)
 		for i := range names {
 			names[i] = strings.ToLower(names[i])
-			if ok && slices.Contains(names[:i], names[i]) {
-				v.fail("%s is in this list twice; keep one", quote(names[i]))
-				return
-			}
 		}
-		if ok {
+		if ok && !v.twice(names) {
 			*dst = names
 		}
 	}

@@ -132,15 +132,7 @@ func readFiles(dst *[]string) func(*value) {
 			return
 		}
 		files, ok := v.texts("/etc/poise/deny.list", plainFile("/etc/poise/deny.list"))
-		seen := map[string]bool{}
-		for _, f := range files {
-			if ok && seen[f] {
-				v.fail("%s is in this list twice; keep one", quote(f))
-				return
-			}
-			seen[f] = true
-		}
-		if ok {
+		if ok && !v.twice(files) {
 			*dst = files
 		}
 	}

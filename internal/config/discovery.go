@@ -162,7 +162,8 @@ func (p *pool) finishDiscovery() {
 		d.MaxConnections = p.maxConnections
 	}
 	if r := d.Resolve; r.MinTTL > r.MaxTTL {
-		p.problem([]string{"resolve.min_ttl", "resolve.max_ttl"}, "min_ttl is %s and max_ttl only %s; lower one or raise the other", short(r.MinTTL), short(r.MaxTTL))
+		p.problem([]string{"resolve.min_ttl", "resolve.max_ttl"}, "min_ttl is %s and max_ttl only %s; lower one or raise the other",
+			p.told("resolve.min_ttl", short(r.MinTTL)), p.told("resolve.max_ttl", short(r.MaxTTL)))
 	}
 	if _, given := p.given["resolve"]; given && len(d.Names) == 0 {
 		p.problem([]string{"resolve", "backends"}, "has no effect without a name in backends; remove it")
@@ -202,7 +203,7 @@ func (p Pool) ParseBackends(data []byte) ([]balance.BackendSpec, error) {
 	for i, b := range read.backends {
 		switch {
 		case b.name.Host != "":
-			r.add(b.at, index("backends", i), "%s is a name; write the IP address, or move it to the key backends", quote(b.name.Address()))
+			r.add(b.at, index("backends", i), "%s is a name; write the IP address, or move it to the key backends", quote(b.shown()))
 		case b.Addr.Unix != "" && slices.ContainsFunc(append([]health.Spec{p.Check}, p.Check.All...), needsPort):
 			r.add(b.at, index("backends", i), "what the pool's check asks cannot be asked of the socket %s; move it to a pool of its own", b.Addr.Unix)
 		case b.Addr.Unix != "" && p.needsAddress():

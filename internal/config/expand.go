@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // reference is what is special about "$" in a value: an escape or a variable.
@@ -27,6 +28,7 @@ func (b *builder) expand(out *node, path, text string) {
 			out.missing = true
 		}
 		out.expanded = true
+		out.held = append(out.held, value)
 		if v := (Variable{ref, value}); len(value) >= shortestSecret && !slices.Contains(b.variables, v) {
 			b.variables = append(b.variables, v)
 		}
@@ -63,30 +65,47 @@ func hide(variables []Variable, s string) string {
 // long enough to be told from other text.
 func (f *File) Hide(s string) string { return hide(f.Variables, s) }
 
-// quoted shows the value in a message: as it is written in the file, so that what
-// variables hold is not told.
-func (v *value) quoted() string {
+// shown is the value as it is written in the file, so that what variables hold is not
+// told.
+func (v *value) shown() string {
 	if v.expanded {
-		return quote(v.written)
+		return v.written
 	}
-	return quote(v.text)
+	return v.text
 }
 
+// quoted is shown as messages name it.
+func (v *value) quoted() string { return quote(v.shown()) }
+
 // veil returns a message about the value that tells nothing of what a variable holds,
-// not even a part of it: many a message names the part that is wrong.
-func (v *value) veil(message string) string {
-	message = hide(v.variables, message)
-	low := strings.ToLower(reference.ReplaceAllString(message, ""))
-	for _, variable := range v.variables {
-		if !strings.Contains(v.text, variable.Value) {
-			continue // of another value
+// not even a part of it: many a message names the part that is wrong, and some name it
+// in another form, as an address or a prefix.
+func (v *value) veil(format string, args []any) string {
+	const veiled = "what is in %s is not valid here; look at what the variable holds"
+	for _, arg := range args {
+		if _, made := arg.(fmt.Stringer); made {
+			return fmt.Sprintf(veiled, quote(v.written))
 		}
-		secret := strings.ToLower(variable.Value)
-		for i := range len(secret) - shortestSecret + 1 {
-			if strings.Contains(low, secret[i:i+shortestSecret]) {
-				return fmt.Sprintf("what is in %s is not valid here; look at what the variable holds", quote(v.written))
-			}
+	}
+	message := hide(v.variables, fmt.Sprintf(format, args...))
+	low := strings.ToLower(reference.ReplaceAllString(message, ""))
+	for _, secret := range v.held {
+		if tells(low, strings.ToLower(secret)) {
+			return fmt.Sprintf(veiled, quote(v.written))
 		}
 	}
 	return message
+}
+
+// tells reports whether a text has a part of a secret in it. Short ones count where they
+// stand alone.
+func tells(text, secret string) bool {
+	for i := range max(len(secret)-shortestSecret+1, 0) {
+		if strings.Contains(text, secret[i:i+shortestSecret]) {
+			return true
+		}
+	}
+	return secret != "" && len(secret) < shortestSecret && slices.Contains(strings.FieldsFunc(text, func(r rune) bool {
+		return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}), secret)
 }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -59,7 +58,7 @@ type value struct {
 func (v *value) fail(format string, args ...any) {
 	v.bad = true
 	if v.expanded {
-		format, args = "%s", []any{v.veil(fmt.Sprintf(format, args...))}
+		format, args = "%s", []any{v.veil(format, args)}
 	}
 	v.add(v.at, v.path, format, args...)
 }

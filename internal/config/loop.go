@@ -87,10 +87,7 @@ func protocolIndex(s *service) int {
 // report says that h is part of a loop that from is on.
 func (h hop) report(from *service) {
 	b, to := h.pool.backends[h.backend], h.listen.service
-	address, key := b.Addr.String(), index(join(h.pool.path, "backends"), h.backend)
-	if b.name.Host != "" {
-		address = b.name.Address()
-	}
+	address, key := b.shown(), index(join(h.pool.path, "backends"), h.backend)
 	if from == to {
 		h.pool.add(b.at, key, "%s is where service %s itself listens, with %s at %s: what it forwards would come back to it without end; write the address of the server that is meant, or let the service listen on another address or port",
 			address, to.Name, quote(h.listen.text), h.listen.at)

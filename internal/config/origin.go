@@ -46,6 +46,21 @@ func (r *report) wrote(v *value) {
 	r.origins[strings.ToLower(v.path)] = v.written
 }
 
+// told is what messages about several keys may tell of the value of one of them, its own
+// or an inherited one: the text, or else how the file writes it.
+func (o *object) told(key, text string) string {
+	for ; o != nil; o = o.above {
+		if !o.gives(key) {
+			continue
+		}
+		if written, ok := o.origins[strings.ToLower(join(o.path, key))]; ok {
+			return written
+		}
+		break
+	}
+	return text
+}
+
 // leaves are the paths of the keys that hold a value: what is below such a key is
 // replaced with it.
 var leaves = sync.OnceValue(func() map[string]bool {

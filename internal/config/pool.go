@@ -35,8 +35,24 @@ type backend struct {
 	balance.BackendSpec
 	name    Name // instead of Addr; zero = none
 	at      position
-	weighed bool // a weight is given
+	weighed bool   // a weight is given
+	written string // the address, if it comes from a variable
+	label   string // the name, as far as it may be told
 }
+
+// shown is the address as far as it may be told.
+func (b backend) shown() string {
+	switch {
+	case b.written != "":
+		return b.written
+	case b.name.Host != "":
+		return b.name.Address()
+	}
+	return b.Addr.String()
+}
+
+// path is that of a unix socket, as far as it may be told.
+func (b backend) path() string { return strings.TrimPrefix(b.shown(), "unix:") }
 
 // inherit marks a backend that gives no max_connections of its own.
 const inherit = -1
@@ -60,6 +76,7 @@ func (p *pool) readBackends(v *value) {
 			if o.read(item.node, keys) && !o.has("address") {
 				o.problem([]string{"address"}, "missing; write address: 10.0.0.1:5432")
 			}
+			b.label = o.told("name", b.Name)
 			if b.weighed = o.has("weight") && !o.refused("weight"); b.name.SRV && o.has("weight") {
 				o.problem([]string{"weight", "address"}, "has no effect on what SRV records give a weight; remove it")
 			}
@@ -76,6 +93,9 @@ func (p *pool) readBackends(v *value) {
 func (b *backend) readAddress(v *value) {
 	if !v.scalar("10.0.0.1:5432") {
 		return
+	}
+	if v.expanded {
+		b.written = v.written
 	}
 	if file, ok := strings.CutPrefix(v.text, "unix:"); ok {
 		if !path.IsAbs(file) || path.Clean(file) != file || !printable(file) || len(file) > maxSocketPath {
@@ -119,13 +139,14 @@ func (p *pool) finish() {
 	p.finishProxy()
 	p.finishEffects()
 	if _, given := p.given["hash"]; given && p.Balance.AB != nil && !p.usesHash() {
-		p.problem([]string{"hash", "ab"}, "has no effect with ab of %s and %s; compare with maglev, or remove it", p.ab.A, p.ab.B)
+		p.problem([]string{"hash", "ab"}, "has no effect with ab of %s and %s; compare with maglev, or remove it", p.told("ab.a", p.ab.A), p.told("ab.b", p.ab.B))
 	} else if given && !p.usesHash() {
-		p.problem([]string{"hash", "balance"}, "has no effect with balance: %s; set balance: maglev, or remove it", p.Balance.Algorithm)
+		p.problem([]string{"hash", "balance"}, "has no effect with balance: %s; set balance: maglev, or remove it", p.told("balance", p.Balance.Algorithm))
 	}
 	p.Passive.Checked = p.Check.Type != "none"
 	if ps := &p.Passive; ps.Base > ps.Max {
-		p.problem([]string{"passive.base", "passive.max"}, "an ejection starts at %s and may last only %s; lower base or raise max", short(ps.Base), short(ps.Max))
+		p.problem([]string{"passive.base", "passive.max"}, "an ejection starts at %s and may last only %s; lower base or raise max",
+			p.told("passive.base", short(ps.Base)), p.told("passive.max", short(ps.Max)))
 	}
 }
 
@@ -146,13 +167,13 @@ func (p *pool) finishBackends() {
 			continue // reported when it was read
 		}
 		if first, dup := addresses[address]; dup {
-			p.add(b.at, key, "backend %s is in this pool already, at %s; remove one, or give it more weight", address, first)
+			p.add(b.at, key, "backend %s is in this pool already, at %s; remove one, or give it more weight", b.shown(), first)
 			continue
 		}
 		addresses[address] = b.at
 		called := cmp.Or(b.Name, address)
 		if first, dup := names[called]; dup {
-			p.add(b.at, key, "the name %s is taken in this pool, at %s; give each backend its own", called, first)
+			p.add(b.at, key, "the name %s is taken in this pool, at %s; give each backend its own", cmp.Or(b.label, b.shown()), first)
 			continue
 		}
 		names[called] = b.at
@@ -165,7 +186,7 @@ func (p *pool) finishBackends() {
 		}
 		b.Name = called
 		if s := p.Source; b.Addr.Unix == "" && s.IsValid() && s.Is4() != b.Addr.Addr().Is4() {
-			p.add(b.at, key, "%s cannot be reached from source %s; both must be IPv4, or both IPv6", b.Addr, s)
+			p.add(b.at, key, "%s cannot be reached from source %s; both must be IPv4, or both IPv6", b.shown(), p.told("source", s.String()))
 		}
 		if !p.Check.InitiallyUp() {
 			b.Initial = balance.Down
@@ -182,7 +203,8 @@ func (p *pool) finishCheck() {
 	}
 	if c.FastInterval > c.Interval {
 		if _, given := p.given["check.fast_interval"]; given {
-			p.problem([]string{"check.fast_interval", "check.interval"}, "%s is slower than interval, %s; lower it", short(c.FastInterval), short(c.Interval))
+			p.problem([]string{"check.fast_interval", "check.interval"}, "%s is slower than interval, %s; lower it",
+				p.told("check.fast_interval", short(c.FastInterval)), p.told("check.interval", short(c.Interval)))
 		}
 		c.FastInterval = c.Interval
 	}

@@ -181,13 +181,7 @@ func readALPN(dst *[]string) func(*value) {
 			}
 			return ""
 		})
-		for i, name := range protocols {
-			if ok && slices.Contains(protocols[:i], name) {
-				v.fail("%s is in this list twice; keep one", quote(name))
-				return
-			}
-		}
-		if ok {
+		if ok && !v.twice(protocols) {
 			*dst = protocols
 		}
 	}
@@ -218,6 +212,19 @@ var (
 
 // ownHeaders are those that the check itself sets.
 var ownHeaders = []string{"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
+
+// twice reports whether one of a list's texts is in it twice, which it refuses.
+func (v *value) twice(texts []string) bool {
+	seen := map[string]bool{}
+	for i, text := range texts {
+		if seen[text] {
+			v.fail("%s is in this list twice; keep one", v.elements()[i].quoted())
+			return true
+		}
+		seen[text] = true
+	}
+	return false
+}
 
 func readHeaders(dst *[]health.Header) func(*value) {
 	return func(v *value) {

@@ -118,7 +118,7 @@ func (p *pool) ruledDatabase(o *object, prefix string, c *health.Spec) {
 			o.missing([]string{key("dns.name"), key("dns"), key("type")}, "a check of a DNS server asks for a name; write one, such as dns: {name: db.internal}")
 		case c.DNS.Check() != nil:
 			o.problem([]string{key("dns.answer"), key("dns.type"), key("dns.name")},
-				"%s is not what a record of type %s says; write it as in a zone file, such as 10.0.0.1 for type: A", quote(c.DNS.Answer), c.DNS.Type)
+				"%s is not what a record of type %s says; write it as in a zone file, such as 10.0.0.1 for type: A", o.told(key("dns.answer"), quote(c.DNS.Answer)), o.told(key("dns.type"), c.DNS.Type))
 		}
 		p.refuseUnix(o, key("type"), "takes no datagrams")
 	case "postgres":

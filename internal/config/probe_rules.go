@@ -100,7 +100,7 @@ func (p *pool) ruled(o *object, prefix string, c *health.Spec) {
 	q := asked{o, prefix, c}
 	for _, section := range []string{"http", "grpc", "expect", "udp", "smtp", "exec", "dns", "postgres", "mysql", "redis"} {
 		if q.gives(section) && c.Type != section {
-			q.problem([]string{section, "type"}, "has no effect with type: %s; set %s: %s, or remove it", c.Type, q.key("type"), section)
+			q.problem([]string{section, "type"}, "has no effect with type: %s; set %s: %s, or remove it", q.told(q.key("type"), c.Type), q.key("type"), section)
 		}
 	}
 	q.ruleTLS()
@@ -203,7 +203,7 @@ func (q asked) ruleTLS() {
 			"has no effect on a check without TLS; set %s: tls, or turn on TLS in what belongs to the type, or remove it", q.key("type"))
 	}
 	if q.gives("tls.alpn") && q.Type != "tls" && uses {
-		q.problem([]string{"tls.alpn", "type"}, "has no effect with type: %s, which knows its own; remove it", q.Type)
+		q.problem([]string{"tls.alpn", "type"}, "has no effect with type: %s, which knows its own; remove it", q.told(q.key("type"), q.Type))
 	}
 	if q.gives("tls.ca") && q.TLS.NoVerify && q.TLS.CA != "" {
 		q.problem([]string{"tls.ca", "tls.verify"}, "nothing is verified against it with verify: false; remove one of the two")
@@ -234,7 +234,7 @@ func usesTLS(c *health.Spec) bool {
 // refuseUnix reports a question that cannot be asked of a unix socket.
 func (p *pool) refuseUnix(o *object, key, why string) {
 	if b := p.socket; b != nil {
-		o.problem([]string{key}, "the socket %s at %s %s; move it to a pool of its own", b.Addr.Unix, b.at, why)
+		o.problem([]string{key}, "the socket %s at %s %s; move it to a pool of its own", b.path(), b.at, why)
 	}
 }
 

@@ -80,15 +80,6 @@ func (r *report) add(at position, key, format string, args ...any) {
 	if at.source == nil {
 		at.source = &source{name: "default"}
 	}
-	for i, arg := range args {
-		switch arg.(type) {
-		case int, position:
-			continue // no variable can be in it
-		}
-		if text := fmt.Sprint(arg); len(r.variables) > 0 && hide(r.variables, text) != text {
-			args[i] = hide(r.variables, text)
-		}
-	}
 	p := Problem{
 		File: at.name, Line: at.line, Column: at.column, order: at.order,
 		Key: key, Text: fmt.Sprintf(format, args...),

@@ -78,7 +78,7 @@ func (s *service) finishGreeting() {
 // finishProxy applies the rules of the PROXY header towards backends.
 func (p *pool) finishProxy() {
 	if p.gives("proxy_tlvs") && (p.SendProxy == "" || p.SendProxy == "v1") {
-		p.problem([]string{"proxy_tlvs", "send_proxy"}, "has no effect with send_proxy: %s; set send_proxy: v2, or remove it", orOff(p.SendProxy))
+		p.problem([]string{"proxy_tlvs", "send_proxy"}, "has no effect with send_proxy: %s; set send_proxy: v2, or remove it", p.told("send_proxy", orOff(p.SendProxy)))
 	}
 	// A check goes where connections go, and says first that it is nobody's.
 	if p.Check.Proxy = p.SendProxy; p.SendProxy == "v2-each" {

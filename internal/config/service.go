@@ -62,7 +62,7 @@ func (s *service) readListen(v *value) {
 }
 
 func newListen(e endpoint, v *value) listen {
-	l := listen{endpoint: e, at: v.at, text: v.text, path: v.path}
+	l := listen{endpoint: e, at: v.at, text: v.shown(), path: v.path}
 	if !e.addr.IsValid() {
 		l.addr, l.dual = netip.IPv6Unspecified(), true
 	}
@@ -84,13 +84,14 @@ func (s *service) finish(pools poolsByName) {
 	case s.Pool == "" && !s.has("pool"):
 		s.problem([]string{"pool"}, "missing; name the pool its connections go to")
 	case s.Pool != "" && pools.of[s.Pool] == nil:
-		s.problem([]string{"pool"}, "there is no pool %q; define it under pools, or name another%s", s.Pool, s.meantPool(s.Pool, pools))
+		s.problem([]string{"pool"}, "there is no pool %q; define it under pools, or name another%s", s.told("pool", s.Pool), s.meantPool(s.told("pool", s.Pool), pools))
 	}
 	s.finishAdmission()
 	s.finishEffects()
 	if t := &s.TCP; t.Connect > t.ConnectTotal {
 		s.problem([]string{"timeouts.connect", "timeouts.connect_total"},
-			"one attempt may take %s, all together only %s; lower connect or raise connect_total", short(t.Connect), short(t.ConnectTotal))
+			"one attempt may take %s, all together only %s; lower connect or raise connect_total",
+			s.told("timeouts.connect", short(t.Connect)), s.told("timeouts.connect_total", short(t.ConnectTotal)))
 	}
 	s.listen = slices.Clone(s.listen) // perhaps inherited, and the path is ours
 	for i := range s.listen {

@@ -28,9 +28,10 @@ type SNIRule struct {
 
 // sniTo is a mention of a pool: whether there is one of that name is known later.
 type sniTo struct {
-	pool string
-	at   position
-	path string
+	pool  string
+	shown string // the same as far as it may be told
+	at    position
+	path  string
 }
 
 // sni is a service's SNI while it is read.
@@ -109,7 +110,7 @@ func (s *sni) pool(v *value) (pool string) {
 		return ""
 	}
 	if text("", "", "", &pool, isName).read(v); pool != "" {
-		s.to = append(s.to, sniTo{pool, v.at, v.path})
+		s.to = append(s.to, sniTo{pool, v.shown(), v.at, v.path})
 	}
 	return pool
 }
@@ -169,7 +170,7 @@ func (s *service) finishSNI(pools poolsByName) {
 	}
 	for _, to := range s.sni.to {
 		if pools.of[to.pool] == nil {
-			s.add(to.at, to.path, "there is no pool %q; define it under pools, or name another%s", to.pool, s.meantPool(to.pool, pools))
+			s.add(to.at, to.path, "there is no pool %q; define it under pools, or name another%s", to.shown, s.meantPool(to.shown, pools))
 		}
 	}
 	s.Pool = ""

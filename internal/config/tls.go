@@ -2,10 +2,8 @@ package config
 
 import (
 	"crypto/tls"
-	"fmt"
 	"strings"
 
-	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/cert"
 )
 
@@ -79,7 +77,7 @@ func readCertificates(dst *[]cert.Pair) func(*value) {
 				}
 			}
 			if seen[pair.Cert] && pair.Cert != "" {
-				o.problem([]string{"cert"}, "%s is in this list already; keep one", quote(pair.Cert))
+				o.problem([]string{"cert"}, "%s is in this list already; keep one", quote(o.told("cert", pair.Cert)))
 			}
 			seen[pair.Cert] = true
 			pairs = append(pairs, pair)
@@ -130,7 +128,7 @@ func (p *pool) finishTLS() {
 	}
 	if c.Verify && c.ServerName == "" {
 		for _, b := range p.backends {
-			if what := nameless(b.name, b.Addr); what != "" {
+			if what := b.nameless(); what != "" {
 				p.problem([]string{"tls", "tls.server_name", "tls.verify"},
 					"the certificate of %s has to be for a name, which nothing says; write server_name, or verify: false", what)
 				break
@@ -150,12 +148,12 @@ func (o *object) refuseEmptyTLS(right string) {
 
 // nameless returns what is there to say about a backend whose address is not what
 // its certificate is issued for, or "".
-func nameless(n Name, a balance.Address) string {
+func (b backend) nameless() string {
 	switch {
-	case n.Host != "":
-		return n.Address()
-	case a.Unix != "":
-		return fmt.Sprintf("the socket %s", a.Unix)
+	case b.name.Host != "":
+		return b.shown()
+	case b.Addr.Unix != "":
+		return "the socket " + b.path()
 	}
 	return ""
 }

@@ -27,11 +27,12 @@ func (k kind) String() string {
 type node struct {
 	at       position
 	kind     kind
-	text     string // of a scalar, after expansion
-	written  string // what the text was before it
-	expanded bool   // the text came, in part, from the environment
-	missing  bool   // what it refers to does not exist, which has been reported
-	pairs    []pair // of a mapping, no key twice
+	text     string   // of a scalar, after expansion
+	written  string   // what the text was before it
+	expanded bool     // the text came, in part, from the environment
+	held     []string // what the variables in it hold
+	missing  bool     // what it refers to does not exist, which has been reported
+	pairs    []pair   // of a mapping, no key twice
 	items    []*node
 	size     int // nodes below, itself included
 }

@@ -102,6 +102,6 @@ func (s *service) finishUDPPool(p *pool) {
 		p.problem([]string{"replay"}, "is not for datagrams, and service %s with protocol: udp uses the pool; give it a pool of its own", s.Name)
 	}
 	if b := p.socket; b != nil {
-		p.problem([]string{"backends"}, "the socket %s at %s is for connections, and service %s with protocol: udp uses the pool; give it a pool of its own", b.Addr.Unix, b.at, s.Name)
+		p.problem([]string{"backends"}, "the socket %s at %s is for connections, and service %s with protocol: udp uses the pool; give it a pool of its own", b.path(), b.at, s.Name)
 	}
 }
