@@ -1,5 +1,7 @@
 package config
 
+import "slices"
+
 // This file refuses keys that could have no effect beside what others say. Only what
 // an object gives itself is looked at: what it inherits was written for all, and one
 // object need not use all of it. A value that turns something off is no such key
@@ -68,13 +70,15 @@ func (p *pool) finishEffects() {
 	}
 }
 
+// use is what the services do with a pool.
+type use struct {
+	tcp, udp string // a service of that protocol
+	retries  bool   // something of one of them is tried again, or may be
+}
+
 // finishUses refuses what a pool gives and none of the services that use it can use.
 // Of a pool without services nothing is said.
 func finishUses(services []*service, pools []*pool) {
-	type use struct {
-		tcp, udp string // a service of that protocol
-		retries  bool   // some connect is tried again, or may be
-	}
 	uses := map[string]*use{}
 	for _, s := range services {
 		for _, name := range s.Pools() {
@@ -88,16 +92,17 @@ func finishUses(services []*service, pools []*pool) {
 			} else {
 				u.tcp = s.Name
 			}
-			u.retries = u.retries || s.Protocol == "udp" || s.TCP.Retries > 0 || s.refused("retries") || s.refused("protocol")
+			u.retries = u.retries || s.TCP.Retries > 0 || s.UDP.Retry || slices.ContainsFunc(
+				[]string{"protocol", "retries", "udp.replies", "udp.retry", "udp.spray"}, s.refused)
 		}
 	}
 	for _, p := range pools {
-		switch u := uses[p.Balance.Name]; {
-		case u == nil:
-		case u.tcp == "":
+		u := uses[p.Balance.Name]
+		if u != nil && u.tcp == "" {
 			p.finishDatagrams(u.udp)
-		case !u.retries:
-			p.finishNoRetries(u.tcp)
+		}
+		if u != nil && !u.retries {
+			p.finishNoRetries(*u)
 		}
 	}
 }
@@ -114,10 +119,14 @@ func (p *pool) finishDatagrams(service string) {
 }
 
 // finishNoRetries is for pools whose services try one backend only.
-func (p *pool) finishNoRetries(service string) {
-	why, right := "where no other backend is tried, and service "+service+" uses the pool with retries: 0", "raise retries there"
+func (p *pool) finishNoRetries(u use) {
+	why, right := "where no other backend is tried, and service "+u.tcp+" uses the pool with retries: 0", "raise retries there"
+	if u.tcp == "" {
+		why = "where no datagram is sent to another backend, and service " + u.udp + " with protocol: udp uses the pool without udp.retry"
+		right = "write udp: {replies: 1, retry: true} there"
+	}
 	p.idle([]string{"retry_budget.percent", "retry_budget.floor"}, nil, why, right)
-	if p.Replay > 0 {
+	if p.Replay > 0 && u.tcp != "" {
 		p.idle([]string{"replay"}, nil, why, right)
 	}
 }

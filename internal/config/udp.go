@@ -45,7 +45,7 @@ func (s *service) finishProtocol() {
 	if u.Replies == 0 && !u.Spray && s.gives("udp.retry") && !s.refused("udp.replies") {
 		s.problem([]string{"udp.retry"}, "has no effect without replies, which say when a request is answered; write replies: 1 beside it, or remove it")
 	}
-	u.Retry = u.Retry && u.Replies > 0
+	u.Retry = u.Retry && u.Replies > 0 && !u.Spray
 	if u.Spray {
 		for _, k := range []string{"udp.idle", "udp.replies", "udp.retry", "udp.max_sessions"} {
 			if s.gives(k) {

@@ -112,6 +112,36 @@ func mute2(t *testing.T) balance.BackendSpec {
 	return b
 }
 
+// timeouts.connect_total is of use with retries: 0 as well: a connection that is being
+// made to a backend that goes down goes to another one, which is no retry, and both
+// together have so much time. Therefore the configuration takes the two keys together.
+func TestTotalDeadlineWithoutRetries(t *testing.T) {
+	const limit = 2 * time.Second
+	p := start(t, []balance.BackendSpec{mute(t), mute2(t)}, func(r *tcp.Route) {
+		r.Spec.Retries, r.Spec.Connect, r.Spec.ConnectTotal = 0, limit, limit
+	})
+	begin := time.Now()
+	p.dial()
+	first := func() *balance.Backend {
+		for _, b := range p.pool.Backends() {
+			if b.Active() > 0 {
+				return b
+			}
+		}
+		return nil
+	}
+	eventually(t, "an attempt", func() bool { return first() != nil })
+	b := first()
+	time.Sleep(limit / 2) // so that a whole attempt from here on would end late
+	p.pool.SetFlag(b.ID(), balance.Down, true)
+	p.CloseBackend(b, l4.BackendDown, 0)
+	eventually(t, "the other backend", func() bool { return b.Active() == 0 && first() != nil })
+	p.outcome(l4.ConnectTimeout)
+	if took := time.Since(begin); took > limit*5/4 {
+		t.Errorf("two attempts took %s, with %s for all", took, limit)
+	}
+}
+
 // A client that resets while its backend is being connected is not kept.
 func TestClientGoneWhileConnecting(t *testing.T) {
 	p := start(t, one(mute(t)), func(r *tcp.Route) { r.Spec.Connect, r.Spec.ConnectTotal = patience, patience })
