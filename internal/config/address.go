@@ -30,8 +30,11 @@ func parseEndpoint(s string, ports bool) (e endpoint, isName bool, problem strin
 	if strings.HasPrefix(s, "srv:") {
 		return e, true, ""
 	}
-	if ports && strings.HasPrefix(s, "unix:") {
+	if ports && (strings.HasPrefix(s, "unix:") || strings.HasPrefix(s, "/")) {
 		return e, false, fmt.Sprintf(`%s is a socket in the file system, and services listen on TCP and UDP alone; write "address:port", such as "127.0.0.1:5432"`, quote(s))
+	}
+	if strings.HasPrefix(s, "/") {
+		return e, false, fmt.Sprintf(`%s is the path of a file; write "address:port", or unix:%s for a socket there`, quote(s), s)
 	}
 	i := strings.LastIndexByte(s, ':')
 	if i < 0 || strings.HasSuffix(s, "]") {

@@ -57,8 +57,13 @@ type value struct {
 // right.
 func (v *value) fail(format string, args ...any) {
 	v.bad = true
-	if v.expanded {
+	switch odd := oddity(v.text); {
+	case v.odd:
+		return
+	case v.expanded:
 		format, args = "%s", []any{v.veil(format, args)}
+	case odd != "":
+		format, args = "%s %s", []any{v.quoted(), odd}
 	}
 	v.add(v.at, v.path, format, args...)
 }
@@ -70,6 +75,8 @@ func (v *value) is(k kind, right string) bool {
 	case v.missing:
 	case v.kind == k:
 		return true
+	case v.odd:
+		v.bad = true
 	case v.kind == null:
 		v.fail("has no value; give it one (%s) or remove the key", right)
 	default:
@@ -182,6 +189,9 @@ func (o *object) readAt(n *node, keys, all []key, below string) bool {
 		switch {
 		case i < 0:
 			meant, hint := o.suggestKey(p.key, keys, all)
+			if odd := oddity(p.key); odd != "" {
+				hint = "its name " + odd
+			}
 			o.add(p.at, path, "no such key; %s", hint)
 			if meant != "" && !o.has(join(below, meant)) {
 				o.given[join(below, meant)], o.wrong[join(below, meant)] = p.at, true // so it is not missed

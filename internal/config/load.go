@@ -270,7 +270,11 @@ func entries(r *report, n *node, section string) []pair {
 	}
 	for _, p := range n.pairs {
 		if isName(p.key) != "" {
-			r.add(p.at, join(section, word(p.key)), "%s is no name; %s", quote(p.key), nameRule)
+			right := nameRule
+			if odd := oddity(p.key); odd != "" {
+				right = "it " + odd
+			}
+			r.add(p.at, join(section, word(p.key)), "%s is no name; %s", quote(p.key), right)
 		}
 	}
 	return n.pairs

@@ -19,7 +19,7 @@ func (r Removal) String() string {
 	case !r.Close:
 		return "keep"
 	case r.After > 0:
-		return "drain " + short(r.After)
+		return drainWord + short(r.After)
 	}
 	return "close"
 }
@@ -76,24 +76,26 @@ func readSplit(dst *float64) func(*value) {
 	}
 }
 
+// drainWord is what the duration of a drain follows.
+const drainWord = "drain "
+
 // readRemoval stores "keep", "close" or "drain 30s".
 func readRemoval(dst *Removal) func(*value) {
 	return func(v *value) {
 		if !v.scalar("keep, close or drain 30s") {
 			return
 		}
-		switch rest, drains := strings.CutPrefix(v.text, "drain "); {
+		const longest, limits = 7 * 24 * time.Hour, "more than 0s, up to 168h"
+		r := Removal{Close: true}
+		switch {
 		case v.text == "keep":
 			*dst = Removal{}
 		case v.text == "close":
-			*dst = Removal{Close: true}
-		case drains:
-			d, err := time.ParseDuration(strings.TrimSpace(rest))
-			if err != nil || d <= 0 || d > 7*24*time.Hour {
-				v.fail("%s is not how long to drain; write a duration up to 168h, such as drain 30s", quote(rest))
-				return
+			*dst = r
+		case strings.HasPrefix(v.text, drainWord):
+			if v.duration(drainWord, &r.After, limits, func(d time.Duration) bool { return 0 < d && d <= longest }) {
+				*dst = r
 			}
-			*dst = Removal{Close: true, After: d}
 		default:
 			v.fail("%s is not known here; write keep, close or drain 30s", v.quoted())
 		}

@@ -93,12 +93,12 @@ func (v *value) among(now, soon []string) bool {
 		v.fail("%q is not supported yet; write %s", v.text, oneOf(now))
 		return false
 	}
-	if lower := strings.ToLower(v.text); slices.Contains(now, lower) {
+	if lower := strings.ToLower(v.text); slices.Contains(now, lower) && !v.expanded {
 		v.fail("%s is not known here, where words are in lower case; write %s (did you mean %q?)", v.quoted(), oneOf(now), lower)
 		return false
 	}
 	hint := ""
-	if word := Nearest(v.text, now); word != "" {
+	if word := Nearest(v.text, now); word != "" && !v.expanded {
 		hint = fmt.Sprintf(" (did you mean %q?)", word)
 	}
 	v.fail("%s is not known here; write %s%s", v.quoted(), oneOf(now), hint)
@@ -204,24 +204,33 @@ func seconds(name, def string, dst *time.Duration, hi time.Duration) key {
 
 func span(name, def string, dst *time.Duration, limits string, ok func(time.Duration) bool) key {
 	return key{name: name, typ: "duration, " + limits, def: def, read: func(v *value) {
-		if !v.scalar("a duration") {
-			return
-		}
-		switch d, err := parseDuration(v.text); {
-		case errors.Is(err, errNoUnit):
-			v.fail("%s has no unit; write %ss for seconds, %sms for milliseconds", v.short(), v.short(), v.short())
-		case errors.Is(err, errNoDuration):
-			if right := meantDuration(v.text); right != "" {
-				v.fail("%s is not a duration; write %s", v.quoted(), right)
-				return
-			}
-			v.fail("%s is not a duration; write a number and a unit (ms, s, m, h), such as 500ms or 1m30s", v.quoted())
-		case err != nil || !ok(d):
-			v.fail("%s is out of range; allowed is %s", v.short(), limits)
-		default:
-			*dst = d
+		if v.scalar("a duration") {
+			v.duration("", dst, limits, ok)
 		}
 	}}
+}
+
+// duration stores the duration that the value is, or that follows its first word. It
+// reports whether it is one.
+func (v *value) duration(word string, dst *time.Duration, limits string, ok func(time.Duration) bool) bool {
+	text := strings.TrimSpace(strings.TrimPrefix(v.text, word))
+	shown := strings.TrimSpace(strings.TrimPrefix(v.shown(), word))
+	switch d, err := parseDuration(text); {
+	case errors.Is(err, errNoUnit):
+		v.fail("%s has no unit; write %s%ss for seconds, %s%sms for milliseconds", shown, word, shown, word, shown)
+	case errors.Is(err, errNoDuration):
+		if right := meantDuration(text); right != "" && !v.expanded {
+			v.fail("%s is not a duration; write %s%s", quote(shown), word, right)
+			return false
+		}
+		v.fail("%s is not a duration; write %sa number and a unit (ms, s, m, h), such as %s500ms or %s1m30s", quote(shown), word, word, word)
+	case err != nil || !ok(d):
+		v.fail("%s is out of range; allowed is %s", shown, limits)
+	default:
+		*dst = d
+		return true
+	}
+	return false
 }
 
 var (

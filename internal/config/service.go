@@ -3,6 +3,7 @@ package config
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/cert"
@@ -130,6 +131,8 @@ func (r *root) readAdminHTTP(dst *string) func(*value) {
 		}
 		e, isName, problem := parseEndpoint(v.text, false)
 		switch {
+		case strings.HasPrefix(v.text, "unix:"), strings.HasPrefix(v.text, "/"):
+			v.fail(`%s is a socket in the file system, and admin.http listens on TCP alone; write an address such as "127.0.0.1:9905", and the path of a socket as admin.socket`, v.quoted())
 		case isName:
 			v.fail(`%s has a name for a host; write an IP address of this host, such as "127.0.0.1:9905", or "" for off`, v.quoted())
 		case problem != "":

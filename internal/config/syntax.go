@@ -61,20 +61,9 @@ var hints = []struct {
 	line *regexp.Regexp
 	hint string
 }{
-	{oddBlank, "a no-break space, or another blank that is none to YAML, is in it; write a plain one"},
 	{regexp.MustCompile(`[-:,\[]\s*\[[0-9A-Fa-f:.]+\]:`), `an IPv6 address goes in quotes, "[::1]:80"`},
 	{regexp.MustCompile(`[{\[,].*\$\{`), `between brackets a variable goes in quotes, "${NAME}"`},
 	{regexp.MustCompile(`:\s*[*@%&!]`), "a value that starts with a special character goes in quotes"},
-}
-
-// oddBlank matches what looks like a blank, or like nothing, and is a letter to YAML.
-var oddBlank = regexp.MustCompile(`[\x{a0}\x{1680}\x{2000}-\x{200b}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}]`)
-
-// oddly refuses a plain text with such a blank in it: in quotes it may be meant.
-func (b *builder) oddly(at position, path, text string) {
-	if odd := oddBlank.FindString(text); odd != "" {
-		b.add(at, path, "holds %U, which looks like a blank and is a letter to YAML; write a plain blank, or put the text in quotes", []rune(odd)[0])
-	}
 }
 
 // syntax reports what the parser refused.
@@ -89,6 +78,12 @@ func (b *builder) syntax(err error, data []byte) {
 		if at.line <= len(lines) && h.line.Match(lines[at.line-1]) {
 			hint = h.hint
 			break
+		}
+	}
+	if at.line <= len(lines) {
+		line, _, _ := strings.Cut(string(lines[at.line-1]), " #") // comments may hold what they like
+		if odd := oddity(strings.TrimLeft(line, "\t")); odd != "" {
+			hint = "the line " + odd
 		}
 	}
 	b.add(at, "", "not valid YAML from here: %s; %s", text, hint)

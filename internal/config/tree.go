@@ -32,6 +32,7 @@ type node struct {
 	expanded bool     // the text came, in part, from the environment
 	held     []string // what the variables in it hold
 	missing  bool     // what it refers to does not exist, which has been reported
+	odd      bool     // the text holds an odd blank, which has been reported
 	pairs    []pair   // of a mapping, no key twice
 	items    []*node
 	size     int // nodes below, itself included
@@ -115,14 +116,14 @@ func (b *builder) node(n ast.Node, path string) *node {
 		if t := n.GetToken().Type; t == token.SingleQuoteType || t == token.DoubleQuoteType {
 			out.kind = quoted
 		} else {
-			b.oddly(out.at, path, n.Value)
+			out.odd = b.oddly(n.GetToken(), out.at, path)
 		}
 		b.expand(out, path, n.Value)
 	case *ast.LiteralNode:
 		out.kind = quoted
 		b.expand(out, path, n.Value.Value)
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
-		out.kind, out.text = plain, n.GetToken().Value
+		out.kind, out.text, out.odd = plain, n.GetToken().Value, b.oddly(n.GetToken(), out.at, path)
 	case ast.MapNode:
 		out.kind = mapping
 		b.mapping(out, n, path)
@@ -213,7 +214,7 @@ func (b *builder) key(n ast.MapKeyNode, path string) (pair, bool) {
 	switch n := n.(type) {
 	case *ast.StringNode:
 		if t := n.GetToken().Type; t != token.SingleQuoteType && t != token.DoubleQuoteType {
-			if b.oddly(at, path, n.Value); oddBlank.MatchString(n.Value) {
+			if b.oddly(n.GetToken(), at, path) {
 				return pair{}, false
 			}
 		}
