@@ -14,6 +14,7 @@ import (
 
 // TestBillionLaughs: aliases count as if they were written out.
 func TestBillionLaughs(t *testing.T) {
+	t.Parallel()
 	var b strings.Builder
 	b.WriteString("services: {}\npools:\n  a0: &a0 {backends: [10.0.0.1:80]}\n")
 	for i := 1; i < 30; i++ {
@@ -36,16 +37,21 @@ func TestDeepNesting(t *testing.T) {
 		"\n", " ", "  \n", ",", "${a}", "$$", "\"a\" ", "'a' ", "\"\\\n", "a\n ", "&a [*a, ", "{? ", "[? ", "? - ", "- ? ", "- a: ", "é", "~ ", "null: ", "\r\n", "a\r\n",
 	}
 	const size = 8_000
-	for _, p := range pieces {
-		for _, whole := range []string{
-			strings.Repeat(p, size/len(p)),
-			"a: [" + strings.Repeat(p, size/len(p)),
-		} {
-			if f, err := Parse("x.yaml", []byte(whole)); f != nil || err == nil {
-				t.Errorf("%q repeated is accepted", p)
-			}
+	t.Run("pieces", func(t *testing.T) { // waits for all of them, and the stack is small until then
+		for _, p := range pieces {
+			t.Run(p, func(t *testing.T) {
+				t.Parallel()
+				for _, whole := range []string{
+					strings.Repeat(p, size/len(p)),
+					"a: [" + strings.Repeat(p, size/len(p)),
+				} {
+					if f, err := Parse("x.yaml", []byte(whole)); f != nil || err == nil {
+						t.Errorf("%q repeated is accepted", p)
+					}
+				}
+			})
 		}
-	}
+	})
 	var stairs strings.Builder
 	for i := range 400 {
 		fmt.Fprintf(&stairs, "%sa:\n", strings.Repeat(" ", i))
@@ -56,6 +62,7 @@ func TestDeepNesting(t *testing.T) {
 }
 
 func TestTooManyKeys(t *testing.T) {
+	t.Parallel()
 	_, err := Parse("x.yaml", []byte(strings.Repeat("a: b\n", maxKeys+1)))
 	if want := "x.yaml:100001:2: yaml: more than 100000 keys in one file; spread them over conf.d"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -63,6 +70,7 @@ func TestTooManyKeys(t *testing.T) {
 }
 
 func TestQuestions(t *testing.T) {
+	t.Parallel()
 	_, err := Parse("x.yaml", []byte(strings.Repeat("? a\n: b\n", maxQuestions+1)))
 	if want := `x.yaml:2001:1: yaml: more than 1000 keys in the form "? key"; write key: value`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -71,6 +79,7 @@ func TestQuestions(t *testing.T) {
 
 // TestManyBackends: a large installation is no abuse.
 func TestManyBackends(t *testing.T) {
+	t.Parallel()
 	var b strings.Builder
 	b.WriteString("services: {}\npools:\n")
 	for p := range 100 {

@@ -38,7 +38,7 @@ func parseEndpoint(s string, ports bool) (e endpoint, isName bool, problem strin
 	}
 	i := strings.LastIndexByte(s, ':')
 	if i < 0 || strings.HasSuffix(s, "]") {
-		if decimal.MatchString(s) {
+		if isDecimal(s) {
 			return e, false, fmt.Sprintf(`%s is a port alone; write "address:%s", such as "127.0.0.1:%s"`, quote(s), s, s)
 		}
 		return e, false, fmt.Sprintf(`%s has no port; write "address:port"`, quote(s))
@@ -81,7 +81,7 @@ func parseEndpoint(s string, ports bool) (e endpoint, isName bool, problem strin
 
 func parsePort(s string) (uint16, bool) {
 	n, err := strconv.ParseUint(s, 10, 16)
-	return uint16(n), err == nil && n > 0 && decimal.MatchString(s)
+	return uint16(n), err == nil && n > 0 && isDecimal(s)
 }
 
 // The functions below check one text each: "" if it is right, else what would be.

@@ -57,6 +57,7 @@ func badFiles(t *testing.T) []string {
 func wantFile(file string) string { return strings.TrimSuffix(file, ".yaml") + ".want" }
 
 func TestBadFiles(t *testing.T) {
+	t.Parallel()
 	for _, file := range badFiles(t) {
 		t.Run(strings.TrimPrefix(file, "testdata/bad/"), func(t *testing.T) {
 			f, err := config.Load(file)
@@ -78,6 +79,7 @@ var oneProblem = regexp.MustCompile(`^testdata/bad/[^:]+:[1-9][0-9]*:[1-9][0-9]*
 // TestMessagesSayWhatWouldBeRight checks the form of the messages: place, key,
 // what is wrong, and after a semicolon what would be right.
 func TestMessagesSayWhatWouldBeRight(t *testing.T) {
+	t.Parallel()
 	for _, file := range badFiles(t) {
 		for line := range strings.Lines(wants(t, file)) {
 			line = strings.TrimSuffix(line, "\n")
@@ -100,6 +102,7 @@ func wants(t *testing.T, file string) string {
 // TestEveryRuleHasABadFile finds every message in the sources and looks for one
 // that was printed from it.
 func TestEveryRuleHasABadFile(t *testing.T) {
+	t.Parallel()
 	var printed strings.Builder
 	for _, file := range badFiles(t) {
 		printed.WriteString(wants(t, file))

@@ -24,6 +24,7 @@ func listed(t testing.TB, keys string) config.Pool {
 
 // TestParseBackends reads files of backends in all their forms.
 func TestParseBackends(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, keys, in string
 		want           string // the backends, or the problems

@@ -9,6 +9,7 @@ import (
 // TestRetryBudgetHasAnEffect: a budget that a pool gives is refused where none of its
 // services tries another backend, and nowhere else.
 func TestRetryBudgetHasAnEffect(t *testing.T) {
+	t.Parallel()
 	const (
 		tcpNever, tcpAgain   = "a: {listen: [\":70\"], pool: p, retries: 0}", "b: {listen: [\":71\"], pool: p}"
 		udpPlain, udpReplies = "c: {listen: [\":72\"], protocol: udp, pool: p}", "d: {listen: [\":73\"], protocol: udp, pool: p, udp: {replies: 1}}"
@@ -49,6 +50,7 @@ func TestRetryBudgetHasAnEffect(t *testing.T) {
 // What is inherited was written for many, and spray sends nothing again: replies that a
 // service has from defaults are no retry there.
 func TestSprayDoesNotRetry(t *testing.T) {
+	t.Parallel()
 	f, err := Parse("x.yaml", []byte(`defaults: {services: {udp: {replies: 1}}}
 services: {a: {listen: [":75"], protocol: udp, pool: p, udp: {spray: true}}}
 pools: {p: {backends: ["10.0.0.1:53"], check: {type: none}}}

@@ -12,6 +12,7 @@ import (
 )
 
 func TestGoodFiles(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/good/*.yaml")
 	if err != nil {
 		t.Fatal(err)

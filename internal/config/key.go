@@ -13,15 +13,16 @@ import (
 // and the test of docs/config.md all come from them.
 type key struct {
 	name string
-	typ  string       // type and range, as the reference prints them
+	typ  string       // as the reference prints it
 	def  string       // default, as it would be written, or a note in parentheses
 	read func(*value) // stores the value or fails; nil for a section and for a later key
 
-	words []string // of a choice
-	keys  []key    // of a section: the keys in it
-	items []key    // of a list of mappings: the keys of each
-	form  string   // of a list of mappings: what one looks like, for messages
-	later bool     // known, but refused until it is built
+	bounds func() string // what the reference prints after the type; made when it is asked for
+	words  []string      // of a choice
+	keys   []key         // of a section: the keys in it
+	items  []key         // of a list of mappings: the keys of each
+	form   string        // of a list of mappings: what one looks like, for messages
+	later  bool          // known, but refused until it is built
 }
 
 // Defaults in parentheses are notes for the reader, not values.

@@ -50,13 +50,18 @@ func Load(path string) (*File, error) {
 		}
 		inputs = append(inputs, input{src, data, large})
 	}
-	return load(r, inputs)
+	return load(r, inputs, os.LookupEnv)
 }
 
 // Parse reads a whole configuration from memory; the name stands for the file in
 // messages. The error is Problems.
 func Parse(name string, data []byte) (*File, error) {
-	return load(&report{}, []input{{&source{name: name}, data, len(data) > maxFile}})
+	return parse(name, data, os.LookupEnv)
+}
+
+// parse is Parse with another environment.
+func parse(name string, data []byte, env func(string) (string, bool)) (*File, error) {
+	return load(&report{}, []input{{&source{name: name}, data, len(data) > maxFile}}, env)
 }
 
 // unreadable names the file once: the errors of os repeat it.
@@ -65,7 +70,7 @@ func unreadable(path string, err error) error {
 }
 
 // load merges the files and reads what they hold together.
-func load(r *report, inputs []input) (*File, error) {
+func load(r *report, inputs []input, env func(string) (string, bool)) (*File, error) {
 	var files []*node
 	broken := false
 	for i, in := range inputs {
@@ -74,7 +79,7 @@ func load(r *report, inputs []input) (*File, error) {
 			broken = true
 			continue
 		}
-		n, ok := build(r, in.source, in.data, os.LookupEnv)
+		n, ok := build(r, in.source, in.data, env)
 		switch {
 		case !ok:
 			broken = true

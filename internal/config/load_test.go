@@ -32,6 +32,7 @@ func write(t *testing.T, path, content string, mode fs.FileMode) {
 // TestLoadUnreadable: what cannot be read is not called invalid, and the error
 // names the file and the reason.
 func TestLoadUnreadable(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		set    func(t *testing.T, dir string)
@@ -113,6 +114,7 @@ func notRoot(t *testing.T) {
 }
 
 func TestLoadTooLarge(t *testing.T) {
+	t.Parallel()
 	_, err := config.Parse("big.yaml", make([]byte, 4<<20+1))
 	if want := "big.yaml:1:1: yaml: the file is larger than 4 MiB; is it the right one?"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -193,6 +195,7 @@ x.yaml:2:37: pools."${N}": "${N}" is no name; use a-z, 0-9, _ and -, starting wi
 
 // TestProblemsInFileOrder: the main file first, then conf.d by name.
 func TestProblemsInFileOrder(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "z.yaml"), "services: {}\nlog: {level: x, zz: y}\nbogus: 1\n", 0o644)
 	write(t, filepath.Join(dir, "conf.d", "b.yaml"), "runtime: {workers: b}\n", 0o644)

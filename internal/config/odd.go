@@ -24,6 +24,9 @@ var looks = map[string]string{
 // invisible or looks like another.
 func oddity(text string) string {
 	for _, r := range text {
+		if r != '\t' && r <= unicode.MaxASCII {
+			continue
+		}
 		switch meant := lookedLike(r); {
 		case r == '\t':
 			return "holds a tab (U+0009); write a blank, or nothing"
@@ -66,6 +69,9 @@ var innerTab = regexp.MustCompile(`[^ \t\n][ \t]*\t[ \t]*[^ \t\n]`)
 // oddly reports whether a plain text has an odd blank or a tab in it, and refuses it: in
 // quotes it may be meant.
 func (b *builder) oddly(t *token.Token, at position, path string) bool {
+	if !strings.ContainsFunc(t.Origin, func(r rune) bool { return r == '\t' || r > unicode.MaxASCII }) {
+		return false // as nearly all are
+	}
 	odd := oddBlank.FindString(t.Value)
 	if odd == "" && innerTab.MatchString(t.Origin) {
 		odd = "\t"

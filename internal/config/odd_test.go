@@ -10,6 +10,7 @@ import (
 // TestOddCharacters: what is invisible or looks like another character is told once and
 // by its number, whatever the key and whether the value is in quotes or not.
 func TestOddCharacters(t *testing.T) {
+	t.Parallel()
 	told := 0
 	for _, odd := range []rune{'\u00a0', '\u200b', '\u200d', '\u00ad', '\u2060', '\ufeff', '\u3000', '\t', '–', '−', '“', '’', '：', '０', '．'} {
 		for _, r := range catalogue() {

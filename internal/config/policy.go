@@ -85,7 +85,7 @@ func readRemoval(dst *Removal) func(*value) {
 		if !v.scalar("keep, close or drain 30s") {
 			return
 		}
-		const longest, limits = 7 * 24 * time.Hour, "more than 0s, up to 168h"
+		const longest = 7 * 24 * time.Hour
 		r := Removal{Close: true}
 		switch {
 		case v.text == "keep":
@@ -93,7 +93,7 @@ func readRemoval(dst *Removal) func(*value) {
 		case v.text == "close":
 			*dst = r
 		case strings.HasPrefix(v.text, drainWord):
-			if v.duration(drainWord, &r.After, limits, func(d time.Duration) bool { return 0 < d && d <= longest }) {
+			if v.duration(drainWord, &r.After, func() string { return "more than 0s, up to " + short(longest) }, func(d time.Duration) bool { return 0 < d && d <= longest }) {
 				*dst = r
 			}
 		default:

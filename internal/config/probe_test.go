@@ -13,6 +13,7 @@ import (
 
 // Of check and checks, what is written closer to the pool counts.
 func TestChecksAndInheritance(t *testing.T) {
+	t.Parallel()
 	f, err := config.Parse("poise.yaml", []byte(`
 services: {}
 defaults:
@@ -59,6 +60,7 @@ pools:
 
 // Two pools that inherit one list must not share what is filled in for each.
 func TestInheritedChecksAreNotShared(t *testing.T) {
+	t.Parallel()
 	f, err := config.Parse("poise.yaml", []byte(`
 services: {}
 runtime: {allow_exec: true}
@@ -78,6 +80,7 @@ pools: {a: {}, b: {}}
 // Every type that can be configured has a prober, and every one with a prober can
 // be configured.
 func TestEveryCheckTypeCanBeWritten(t *testing.T) {
+	t.Parallel()
 	needs := map[string]string{
 		"expect":   `, expect: [{expect: a}]`,
 		"udp":      `, udp: {send: a, expect: b}`,
@@ -107,6 +110,7 @@ func TestEveryCheckTypeCanBeWritten(t *testing.T) {
 
 // Text, hex and escapes give the bytes they stand for.
 func TestStepsAreBytes(t *testing.T) {
+	t.Parallel()
 	f, err := config.Parse("poise.yaml", []byte(`
 services: {}
 pools:

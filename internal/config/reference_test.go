@@ -37,9 +37,23 @@ func readReference(t *testing.T) (text string, rows []cells) {
 	return string(b), rows
 }
 
+// printed is the type of a key with what belongs to it.
+func printed(k key) string {
+	switch {
+	case k.bounds != nil:
+		return k.typ + k.bounds()
+	case len(k.words) == 1:
+		return k.words[0]
+	case k.words != nil:
+		return k.typ + " " + strings.Join(k.words, ", ")
+	}
+	return k.typ
+}
+
 // TestReferenceListsEveryKey: docs/config.md has the keys of the tables in
 // schema.go, with their types and defaults, and no others.
 func TestReferenceListsEveryKey(t *testing.T) {
+	t.Parallel()
 	text, rows := readReference(t)
 	var got, want, gotLater, wantLater []string
 	for _, c := range rows {
@@ -57,7 +71,7 @@ func TestReferenceListsEveryKey(t *testing.T) {
 			if note, ok := strings.CutPrefix(r.def, "("); ok {
 				def = strings.TrimSuffix(note, ")")
 			}
-			want = append(want, "`"+r.path+"` | "+r.typ+" | "+def)
+			want = append(want, "`"+r.path+"` | "+printed(r.key)+" | "+def)
 		}
 	}
 	slices.Sort(got)
@@ -81,6 +95,7 @@ func TestReferenceListsEveryKey(t *testing.T) {
 
 // TestReferenceExamples: every example of a key is valid and gives that key.
 func TestReferenceExamples(t *testing.T) {
+	t.Parallel()
 	_, rows := readReference(t)
 	for _, c := range rows {
 		path, example := strings.Trim(c[0], "`"), strings.Trim(c[4], "`")
@@ -115,6 +130,7 @@ func TestReferenceExamples(t *testing.T) {
 // TestReferenceRules: the YAML blocks that are whole files are valid, and the
 // errors that are shown are the ones that would be printed.
 func TestReferenceRules(t *testing.T) {
+	t.Parallel()
 	text, _ := readReference(t)
 	files := 0
 	for _, m := range regexp.MustCompile("(?s)```yaml\n(services:.*?)```").FindAllStringSubmatch(text, -1) {

@@ -73,11 +73,7 @@ func boolean(name, def string, dst *bool) key {
 
 // choice is one of the words of now; those of soon are refused as not built yet.
 func choice(name, def string, set func(string), now []string, soon ...string) key {
-	typ := "one of " + strings.Join(now, ", ")
-	if len(now) == 1 {
-		typ = now[0]
-	}
-	return key{name: name, typ: typ, def: def, words: now, read: func(v *value) {
+	return key{name: name, typ: "one of", def: def, words: now, read: func(v *value) {
 		if v.scalar(oneOf(now)) && v.among(now, soon) {
 			set(v.text)
 		}
@@ -108,17 +104,22 @@ func (v *value) among(now, soon []string) bool {
 // into makes the set function of a choice that is stored as it is written.
 func into(dst *string) func(string) { return func(s string) { *dst = s } }
 
-// decimal is how a whole number is written: no sign, no leading zero (octal to
-// some, decimal to others), no separators.
-var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+// isDecimal reports whether a whole number is written as it has to be: no leading zero
+// (octal to some, decimal to others), no separators, no sign but a minus, which is for
+// messages about the range.
+func isDecimal(s string) bool {
+	digits := strings.TrimPrefix(s, "-")
+	return digits != "" && (digits[0] != '0' || digits == "0") && strings.Trim(digits, "0123456789") == ""
+}
 
 // number is a whole number from lo to hi.
 func number(name, def string, dst *int, lo, hi int) key {
-	return key{name: name, typ: fmt.Sprintf("number, %d to %d", lo, hi), def: def, read: func(v *value) {
+	bounds := func() string { return fmt.Sprintf(", %d to %d", lo, hi) }
+	return key{name: name, typ: "number", bounds: bounds, def: def, read: func(v *value) {
 		if !v.unquoted("a number") {
 			return
 		}
-		if !decimal.MatchString(v.text) {
+		if !isDecimal(v.text) {
 			v.fail("%s is not a whole number; write one from %d to %d, digits only", v.quoted(), lo, hi)
 			return
 		}
@@ -137,19 +138,17 @@ func (v *value) short() string { return strings.Trim(v.quoted(), `"`) }
 // maxCount bounds counts of connections: no kernel has more descriptors.
 const maxCount = 1 << 30
 
-// size is how a count with a unit is written.
-var size = regexp.MustCompile(`^(0|[1-9][0-9]*)([kmg]?)$`)
-
 // count is a whole number from 0 that may end in k, m or g, powers of 1024.
 func count(name, def string, dst *int) key { return countFrom(name, def, dst, 0, "1g") }
 
 // countFrom is a count from lo to hi.
 func countFrom(name, def string, dst *int, lo int, hi string) key {
-	most, _ := parseCount(hi)
-	return key{name: name, typ: fmt.Sprintf("count, %d to %s", lo, hi), def: def, read: func(v *value) {
+	bounds := func() string { return fmt.Sprintf(", %d to %s", lo, hi) }
+	return key{name: name, typ: "count", bounds: bounds, def: def, read: func(v *value) {
 		if !v.unquoted("a number") {
 			return
 		}
+		most, _ := parseCount(hi)
 		n, ok := parseCount(v.text)
 		if !ok {
 			v.fail("%s is not a count; write a number from %d to %s, such as 500 or 10k (10240)", v.quoted(), lo, hi)
@@ -166,12 +165,14 @@ func countFrom(name, def string, dst *int, lo int, hi string) key {
 // parseCount reads a number with its factor; one that is far too large counts as
 // just too large.
 func parseCount(s string) (n int, ok bool) {
-	m := size.FindStringSubmatch(s)
-	if m == nil {
+	shift := 0
+	if i := len(s) - 1; i >= 0 && strings.IndexByte("kmg", s[i]) >= 0 {
+		s, shift = s[:i], 10*(strings.IndexByte("kmg", s[i])+1)
+	}
+	if !isDecimal(s) || s[0] == '-' {
 		return 0, false
 	}
-	shift := map[string]int{"": 0, "k": 10, "m": 20, "g": 30}[m[2]]
-	n, err := strconv.Atoi(m[1])
+	n, err := strconv.Atoi(s)
 	if err != nil || n > maxCount>>shift {
 		return maxCount + 1, true
 	}
@@ -183,27 +184,28 @@ const year = 365 * 24 * time.Hour
 
 // duration is a time from lo to hi, with a unit.
 func duration(name, def string, dst *time.Duration, lo, hi time.Duration) key {
-	return span(name, def, dst, fmt.Sprintf("%s to %s", short(lo), short(hi)), func(d time.Duration) bool {
+	return span(name, def, dst, func() string { return short(lo) + " to " + short(hi) }, func(d time.Duration) bool {
 		return lo <= d && d <= hi
 	})
 }
 
 // durationOrOff is a duration that may also be 0s.
 func durationOrOff(name, def string, dst *time.Duration, lo, hi time.Duration) key {
-	return span(name, def, dst, fmt.Sprintf("0s or %s to %s", short(lo), short(hi)), func(d time.Duration) bool {
+	return span(name, def, dst, func() string { return "0s or " + short(lo) + " to " + short(hi) }, func(d time.Duration) bool {
 		return d == 0 || lo <= d && d <= hi
 	})
 }
 
 // seconds is a duration of whole seconds, which is how the kernel counts it.
 func seconds(name, def string, dst *time.Duration, hi time.Duration) key {
-	return span(name, def, dst, "whole seconds, 1s to "+short(hi), func(d time.Duration) bool {
+	return span(name, def, dst, func() string { return "whole seconds, 1s to " + short(hi) }, func(d time.Duration) bool {
 		return time.Second <= d && d <= hi && d%time.Second == 0
 	})
 }
 
-func span(name, def string, dst *time.Duration, limits string, ok func(time.Duration) bool) key {
-	return key{name: name, typ: "duration, " + limits, def: def, read: func(v *value) {
+func span(name, def string, dst *time.Duration, limits func() string, ok func(time.Duration) bool) key {
+	bounds := func() string { return ", " + limits() }
+	return key{name: name, typ: "duration", bounds: bounds, def: def, read: func(v *value) {
 		if v.scalar("a duration") {
 			v.duration("", dst, limits, ok)
 		}
@@ -212,7 +214,7 @@ func span(name, def string, dst *time.Duration, limits string, ok func(time.Dura
 
 // duration stores the duration that the value is, or that follows its first word. It
 // reports whether it is one.
-func (v *value) duration(word string, dst *time.Duration, limits string, ok func(time.Duration) bool) bool {
+func (v *value) duration(word string, dst *time.Duration, limits func() string, ok func(time.Duration) bool) bool {
 	text := strings.TrimSpace(strings.TrimPrefix(v.text, word))
 	shown := strings.TrimSpace(strings.TrimPrefix(v.shown(), word))
 	switch d, err := parseDuration(text); {
@@ -225,7 +227,7 @@ func (v *value) duration(word string, dst *time.Duration, limits string, ok func
 		}
 		v.fail("%s is not a duration; write %sa number and a unit (ms, s, m, h), such as %s500ms or %s1m30s", quote(shown), word, word, word)
 	case err != nil || !ok(d):
-		v.fail("%s is out of range; allowed is %s", shown, limits)
+		v.fail("%s is out of range; allowed is %s", shown, limits())
 	default:
 		*dst = d
 		return true
@@ -237,8 +239,7 @@ var (
 	errNoUnit     = errors.New("no unit")
 	errNoDuration = errors.New("not a duration")
 
-	unitless = regexp.MustCompile(`^[0-9.]+$`)
-	units    = regexp.MustCompile(`^-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`)
+	units = regexp.MustCompile(`^-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`)
 )
 
 // otherUnits are how others write what is written here as so many of the unit.
@@ -273,7 +274,7 @@ func meantDuration(s string) string {
 // other than the two above is a duration beyond what fits.
 func parseDuration(s string) (time.Duration, error) {
 	switch {
-	case unitless.MatchString(s):
+	case s != "" && strings.Trim(s, "0123456789.") == "":
 		return 0, errNoUnit
 	case !units.MatchString(s):
 		return 0, errNoDuration

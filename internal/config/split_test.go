@@ -46,6 +46,7 @@ func shape(data []byte, stretch int) string {
 
 // TestSplit: a file comes to the same in pieces of one entry as in one piece.
 func TestSplit(t *testing.T) {
+	t.Parallel()
 	samples := map[string]string{
 		"dashes":       "a:\n- b: 1\n  c: 2\n  d: 3\n- e: 4\n  f: 5\ng: 6\nh:\n  - - i: 7\n      j: 8\n    - k: 9\n",
 		"anchors":      "a: &x\n  b: 1\n  c: 2\nd: *x\n&k e: 1\nf: &y {g: 1}\n<<: *x\nh: *y\n",

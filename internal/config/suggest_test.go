@@ -8,6 +8,7 @@ import (
 )
 
 func TestNearest(t *testing.T) {
+	t.Parallel()
 	words := []string{"listen", "pool", "timeouts", "max_connections", "retries"}
 	for got, want := range map[string]string{
 		"listenr": "listen", "lsiten": "listen", "Listen": "listen", "timeout": "timeouts", "timout": "timeouts",
@@ -22,6 +23,7 @@ func TestNearest(t *testing.T) {
 
 // TestDistance checks the properties of a distance, and swaps.
 func TestDistance(t *testing.T) {
+	t.Parallel()
 	word := rapid.StringMatching(`[abc]{0,8}`)
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := word.Draw(t, "a"), word.Draw(t, "b")
@@ -42,6 +44,7 @@ func TestDistance(t *testing.T) {
 // TestJoinAddresses: an address in brackets within braces is one value, and
 // nothing else is touched.
 func TestJoinAddresses(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string][]string{
 		"{b: [10.0.0.1:80, 10.0.0.2:80]}": {"{", "b", ":", "[", "10.0.0.1:80", ",", "10.0.0.2:80", "]", "}"},
 		"{b: [:80, 1:2:3]}":               {"{", "b", ":", "[", ":80", ",", "1:2:3", "]", "}"},
