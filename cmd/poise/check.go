@@ -26,7 +26,9 @@ to no address now, is printed after "warning:" and changes nothing about that.
 
 With --explain, a valid one is followed by what it comes to: who is let in, where
 clients go, what backends see, all timeouts, limits and checks, which keys are off,
-and the rules that pools with source: client need on this host.`,
+and the rules that pools with source: client need on this host. What follows a limit
+after a colon, as in "100 at once: refused_limit", is how the log and the metrics call
+the end of those that are beyond it. A value from a variable is shown as it is written.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.Flags().Changed("config") {
 				return errors.New("the file is given twice: with --config and without")

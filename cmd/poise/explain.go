@@ -169,24 +169,45 @@ func (e *explanation) service(s config.Service) error {
 	return nil
 }
 
-// listeners says where a service listens.
+// listeners says where a service listens; ports in a row are a range.
 func (e *explanation) listeners(s config.Service) {
-	label, foreign := "listens on", false
-	for i, l := range s.Listen() {
-		only := ""
-		if l.V6Only && l.Addr.Addr() == netip.IPv6Unspecified() {
-			only = ", IPv6 only"
+	label, foreign, all := "listens on", false, s.Listen()
+	for i := 0; i < len(all); {
+		first, n, key := all[i], 1, fmt.Sprintf("listen[%d]", i)
+		for ; i+n < len(all) && e.of(fmt.Sprintf("listen[%d]", i+n), "") == e.of(key, ""); n++ {
+			next := netip.AddrPortFrom(first.Addr.Addr(), first.Addr.Port()+uint16(n))
+			if all[i+n] != (l4.Listen{Addr: next, V6Only: first.V6Only}) {
+				break
+			}
 		}
-		key := fmt.Sprintf("listen[%d]", i)
+		address, meaning := listens(first, n)
 		if e.hides(key) {
-			only = "" // which would tell a part of it
+			meaning = "" // which would tell a part of it
 		}
-		e.line(label, "%s %s%s", e.of(key, l.String()), e.of("protocol", s.Protocol), only)
-		label, foreign = "", foreign || !l.Addr.Addr().IsUnspecified()
+		e.line(label, "%s %s%s", e.of(key, address), e.of("protocol", s.Protocol), meaning)
+		label, foreign = "", foreign || !first.Addr.Addr().IsUnspecified()
+		i += n
 	}
 	if foreign && (s.TCP.Freebind || s.UDP.Freebind) {
 		e.line("", "%s", e.of("freebind", "also while this host does not have the address"))
 	}
+}
+
+// listens is where n listeners are whose ports follow each other, and what that means.
+func listens(l l4.Listen, n int) (address, meaning string) {
+	address = l.Addr.String()
+	if n > 1 {
+		address += fmt.Sprintf("-%d", int(l.Addr.Port())+n-1)
+	}
+	switch {
+	case l.Addr.Addr() == netip.IPv4Unspecified():
+		return address, ", every IPv4 address"
+	case l.Addr.Addr() == netip.IPv6Unspecified() && l.V6Only:
+		return address, ", every IPv6 address"
+	case l.Addr.Addr() == netip.IPv6Unspecified():
+		return strings.TrimPrefix(address, "[::]"), ", every address, IPv4 and IPv6"
+	}
+	return address, ""
 }
 
 // admission says whom a service lets in, in the order of its checks.

@@ -190,9 +190,9 @@ func (e *explanation) passive(p config.Pool, streams bool) {
 		return
 	}
 	if o.Checked {
-		e.line("", "what a client may have caused: only from three sources or more")
+		e.line("", "what a client may have caused counts if it comes from three sources or more")
 	} else {
-		e.line("", "what a client may have caused: in full, as there is no check")
+		e.line("", "what a client may have caused counts in full, as there is no check")
 	}
 }
 

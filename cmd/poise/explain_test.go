@@ -38,7 +38,7 @@ services:
     retries: 0
     buffer: 0
     keepalive: {probes: 0}
-  queued: {listen: [":82"], pool: queued, retries: 1, keepalive: {probes: 0, unanswered: 20s}}
+  queued: {listen: [":82-84", "0.0.0.0:90"], pool: queued, retries: 1, keepalive: {probes: 0, unanswered: 20s}}
   stats: {listen: [":8125"], protocol: udp, pool: collectors, udp: {spray: true}}
   time: {listen: [":123"], protocol: udp, pool: time, udp: {idle: 5s, replies: 1, retry: false}}
 pools:
@@ -80,7 +80,7 @@ pools:
 
 const explanationWanted = `
 service db
-  listens on    [::]:5432 tcp, IPv6 only
+  listens on    [::]:5432 tcp, every IPv6 address
                 10.0.0.1:5433 tcp
   PROXY in      version 1 or 2, required of 10.0.0.2/32; all others are the clients themselves
   lets in       nobody of 10.1.0.0/16, ${LIST} (2 when merged): refused_acl
@@ -138,7 +138,7 @@ service names
   off           limits.source_rate, limits.per_source, max_connections
 
 service open
-  listens on    [::]:81 tcp
+  listens on    :81 tcp, every address, IPv4 and IPv6
   lets in       everybody
   timeouts      500ms for a connect, 1.5s for all connects of a client
                 1h without progress after one side has ended
@@ -147,7 +147,8 @@ service open
                   retries, keepalive.probes, buffer
 
 service queued
-  listens on    [::]:82 tcp
+  listens on    :82-84 tcp, every address, IPv4 and IPv6
+                0.0.0.0:90 tcp, every IPv4 address
   lets in       everybody
   timeouts      2s for a connect, 10s for all connects of a client
                 10m without a byte in either direction
@@ -160,14 +161,14 @@ service queued
                   keepalive.probes
 
 service stats
-  listens on    [::]:8125 udp
+  listens on    :8125 udp, every address, IPv4 and IPv6
   lets in       everybody
   sessions      none: each datagram by itself, nothing comes back
   goes to       pool collectors
   off           limits.source_rate, limits.rate
 
 service time
-  listens on    [::]:123 udp
+  listens on    :123 udp, every address, IPv4 and IPv6
   lets in       everybody
   sessions      end after 5s idle or 1 reply a datagram, no limit of their own
   goes to       pool time
@@ -210,7 +211,7 @@ pool dns2
   passive check out for 10s after 5 failures in a row, each time twice as long, up to 5m
                 at most 50 % of the backends at once; at the end 1 trial
                 counts: failed connects, resets and timeouts before the first byte, vanished hosts
-                what a client may have caused: only from three sources or more
+                what a client may have caused counts if it comes from three sources or more
   open clients  of a backend that its check finds down: stay with it
                 of a backend that is removed: stay with it
                 of a backup, once another backend can be used again: stay with it
@@ -229,7 +230,7 @@ pool pg
                 at most 50 % of the backends at once; at the end 1 trial
                 counts: failed connects, failed TLS, resets and timeouts before the first byte,
                   vanished hosts
-                what a client may have caused: only from three sources or more
+                what a client may have caused counts if it comes from three sources or more
   open clients  of a backend that its check finds down: stay with it
                 of a backend that is removed: stay with it
                 of a backup, once another backend can be used again: stay with it
@@ -255,7 +256,7 @@ pool queued
   passive check out for 1s after 3 failures in a row, each time twice as long, up to 1m
                 at most 30 % of the backends at once; at the end 2 trials
                 counts: failed connects, resets and timeouts before the first byte, vanished hosts
-                what a client may have caused: only from three sources or more
+                what a client may have caused counts if it comes from three sources or more
   open clients  of a backend that its check finds down: are closed, spread over one check interval
                   and 10s at most
                 of a backend that is removed: may go on for 30s, then are closed
@@ -288,7 +289,7 @@ pool web
   passive check out for 10s after 5 failures in a row, each time twice as long, up to 5m
                 at most 50 % of the backends at once; at the end 1 trial
                 counts: failed connects, resets and timeouts before the first byte, vanished hosts
-                what a client may have caused: only from three sources or more
+                what a client may have caused counts if it comes from three sources or more
   open clients  of a backend that its check finds down: stay with it
                 of a backend that is removed: stay with it
   retry budget  20 % of the new connections, and 10 a second

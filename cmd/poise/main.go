@@ -42,9 +42,14 @@ func main() {
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "poise",
-		Short:         "A layer-4 load balancer",
-		Long:          "Poise balances TCP connections and UDP sessions over backends it checks, one decision for each.",
+		Use:   "poise",
+		Short: "A layer-4 load balancer",
+		Long:  "Poise balances TCP connections and UDP sessions over backends it checks, one decision for each.",
+		Example: `  poise demo                                      a whole system at work, on loopback
+  poise check --explain poise.yaml                is it valid, and what does it come to?
+  poise run --config poise.yaml                   start
+  poise status                                    how is it?
+  poise reload                                    take up a changed file`,
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
