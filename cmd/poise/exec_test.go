@@ -5,8 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/poise-lb/poise/internal/loadgen"
 )
@@ -53,5 +57,31 @@ mv %[1]s.new %[1]s
 	}
 	if ids := strings.Fields(lines[1]); len(ids) != 2 || ids[0] != ids[1] {
 		t.Errorf("process and its group: %q", lines[1])
+	}
+}
+
+// Nor is a signal blocked that is blocked for Poise. The program is no shell: some of
+// those clear the mask themselves.
+func TestExecBlocksNoSignal(t *testing.T) {
+	t.Parallel()
+	found := filepath.Join(t.TempDir(), "found")
+	web := backend(t, "web", loadgen.Behaviour{})
+	// The thread, whose mask a child gets, ends with the test: it is not unlocked.
+	runtime.LockOSThread()
+	blocked := unix.Sigset_t{}
+	blocked.Val[0] = 1<<(unix.SIGUSR2-1) | 1<<(unix.SIGALRM-1)
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, nil); err != nil {
+		t.Fatal(err)
+	}
+	start(t, "runtime: {allow_exec: true}\n"+webConfig(addr(t), "", fmt.Sprintf("check: {type: exec, interval: 100ms, exec: {command: [/bin/cp, /proc/self/status, %s]}}", found), member("web", web.Addr())))
+	mask := regexp.MustCompile(`(?m)^SigBlk:\s*(\w+)\nSigIgn`)
+	var words [][]byte
+	eventually(t, "the check to run", func() bool {
+		b, err := os.ReadFile(found)
+		words = mask.FindSubmatch(b)
+		return err == nil && words != nil
+	})
+	if string(words[1]) != "0000000000000000" {
+		t.Errorf("signals that are blocked: %s", words[1])
 	}
 }
