@@ -180,7 +180,7 @@ func TestRemovedServiceIsSeenToItsEnd(t *testing.T) {
 		listen, other, onePool("web", "first", "", a), onePool("other", "first", "", a))
 	one := oneService(listen, "first", a)
 	p := start(t, two)
-	defer watch(t, p, 1)()
+	defer watch(t, p, 2)() // the connection that is held and, for a moment, that of ask
 	c := dial(t, other)
 	c.MustAsk(t)
 	p.MustReload(t, one)
