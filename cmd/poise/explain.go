@@ -273,9 +273,9 @@ func (e *explanation) transparent(pools []config.Pool) {
 		names = append(names, p.Balance.Name)
 		unknown = unknown || len(p.Discovery.Names) > 0 || p.Discovery.File != ""
 		e.path = "pools." + p.Balance.Name
-		items := p.Items()
+		addresses, _ := p.Items()
 		for i, b := range p.Balance.Backends {
-			unknown = unknown || e.hides(itemKey(items[i])+".address")
+			unknown = unknown || e.hides(addresses[i]+".address")
 			a := b.Addr.Addr()
 			backends = append(backends, netip.PrefixFrom(a, a.BitLen()))
 		}

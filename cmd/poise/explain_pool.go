@@ -218,9 +218,6 @@ func (e *explanation) shares(b balance.Spec, by uses) {
 	}
 }
 
-// itemKey is the place of a backend in the list.
-func itemKey(i int) string { return fmt.Sprintf("backends[%d]", i) }
-
 // backends says where they are, what they are called and what each may get.
 func (e *explanation) backends(p config.Pool) {
 	names, label := p.Discovery.Names, "backends"
@@ -252,13 +249,13 @@ func (e *explanation) backends(p config.Pool) {
 		e.line(label, "%s%s%s%s", name, where, share, limit(item+".max_connections", connections))
 		label = ""
 	}
-	items := p.Items()
+	addresses, named := p.Items()
 	for i, b := range p.Balance.Backends {
 		name := b.Name
 		if name == b.Addr.String() {
 			name = ""
 		}
-		backend(itemKey(items[i]), name, b.Addr.String(), b.Weight, b.Backup, b.MaxConnections)
+		backend(addresses[i], name, b.Addr.String(), b.Weight, b.Backup, b.MaxConnections)
 	}
 	for i, n := range names {
 		name, weight, where := n.Name, n.Weight, fmt.Sprintf("by the addresses of %s, port %d", n.Host, n.Port)
@@ -268,7 +265,7 @@ func (e *explanation) backends(p config.Pool) {
 		if name == n.Host {
 			name = ""
 		}
-		backend(itemKey(n.After+i), name, where, weight, n.Backup, n.MaxConnections)
+		backend(named[i], name, where, weight, n.Backup, n.MaxConnections)
 	}
 	if p.Discovery.File != "" {
 		e.line(label, "by the list in %s%s", e.of("backends_file", p.Discovery.File), limit("max_connections", p.Discovery.MaxConnections))

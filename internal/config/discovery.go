@@ -43,17 +43,19 @@ type Resolve struct {
 	Hold           time.Duration    // how long members stay when a server says there are none; 0 = not
 }
 
-// Items are the places in the list of the backends that are given by address; the k-th
-// name is at its After + k.
-func (p Pool) Items() []int {
-	items, names := make([]int, len(p.Balance.Backends)), 0
-	for i := range items {
-		for names < len(p.Discovery.Names) && p.Discovery.Names[names].After <= i {
-			names++
+// Items are the keys, below the pool, of the backends that are given by address and of
+// those that are given by name: "backends[2]".
+func (p Pool) Items() (addresses, names []string) {
+	k := 0
+	for i := range p.Balance.Backends {
+		for ; k < len(p.Discovery.Names) && p.Discovery.Names[k].After <= i; k++ {
 		}
-		items[i] = i + names
+		addresses = append(addresses, index("backends", i+k))
 	}
-	return items
+	for i, n := range p.Discovery.Names {
+		names = append(names, index("backends", n.After+i))
+	}
+	return addresses, names
 }
 
 // discoveryKeys are the keys of a pool that have to do with discovery.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -41,8 +42,8 @@ pools:
 	if got := f.ToldRule(f.Services[1], 0); len(got) != 1 || got[0] != "h${N}" {
 		t.Errorf("the rule is for %q", got)
 	}
-	if got := f.Pools[0].Items(); len(got) != 2 || got[0] != 1 || got[1] != 2 {
-		t.Errorf("the places of the backends are %v", got)
+	if at, named := f.Pools[0].Items(); !slices.Equal(at, []string{"backends[1]", "backends[2]"}) || !slices.Equal(named, []string{"backends[0]", "backends[3]"}) {
+		t.Errorf("the places of the backends are %v, and %v of names", at, named)
 	}
 }
 

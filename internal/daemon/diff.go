@@ -251,9 +251,10 @@ type backendTexts struct {
 }
 
 func newBackendTexts(f *config.File, pool string, p config.Pool) backendTexts {
-	t, items := backendTexts{f, map[balance.Address]string{}}, p.Items()
+	t := backendTexts{f, map[balance.Address]string{}}
+	items, _ := p.Items()
 	for i, b := range p.Balance.Backends {
-		t.place[b.Addr] = fmt.Sprintf("%s.backends[%d]", pool, items[i])
+		t.place[b.Addr] = pool + "." + items[i]
 	}
 	return t
 }

@@ -313,14 +313,15 @@ func (p *pool) with(backends []balance.BackendSpec) *pool {
 // discovery reports what a reload changes about where backends come from.
 func (d *differences) discovery(was, is config.Pool) {
 	old, now, pool, path := was.Discovery, is.Discovery, d.object, d.path
-	places := func(names []config.Name) map[string]string {
-		at := make(map[string]string, len(names))
-		for i, n := range names {
-			at[n.Address()] = fmt.Sprintf("%s.backends[%d]", path, n.After+i)
+	places := func(p config.Pool) map[string]string {
+		_, items := p.Items()
+		at := make(map[string]string, len(items))
+		for i, n := range p.Discovery.Names {
+			at[n.Address()] = path + "." + items[i]
 		}
 		return at
 	}
-	before, after := places(old.Names), places(now.Names)
+	before, after := places(was), places(is)
 	text := func(f *config.File, at map[string]string, n config.Name) string {
 		return f.Told(at[n.Address()]+".address", n.Address())
 	}
