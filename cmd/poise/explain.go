@@ -23,7 +23,7 @@ import (
 // what is expected of the client and where it goes; for each pool what its
 // backends see. It reads the lists of prefixes; an error is about them, or w.
 func explain(w io.Writer, f *config.File) error {
-	e := explanation{File: f}
+	e := explanation{file: f}
 	var errs []error
 	for _, s := range f.Services {
 		errs = append(errs, e.service(s))
@@ -58,7 +58,7 @@ func usesOf(services []config.Service, p config.Pool) uses {
 // An explanation is paragraphs of labelled lines.
 type explanation struct {
 	strings.Builder
-	*config.File
+	file *config.File
 	path string   // of this paragraph's object: "services.web"
 	off  []string // keys of this paragraph that are turned off
 }
@@ -71,7 +71,7 @@ func (e *explanation) title(kind, name string) {
 
 // of is what may be told of the value of a key: how it is written, if it comes from a
 // variable, and otherwise the text, which is the value in words.
-func (e *explanation) of(key, text string) string { return e.Told(e.path+"."+key, text) }
+func (e *explanation) of(key, text string) string { return e.file.Told(e.path+"."+key, text) }
 
 // counted is a number of something. The plural of a variable does not tell of one.
 func (e *explanation) counted(key string, n int, noun string) string {

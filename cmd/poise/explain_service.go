@@ -109,7 +109,7 @@ func (e *explanation) destinations(s config.Service) {
 	}
 	e.line("goes to", "by the name in the client's TLS, which is forwarded as it is:")
 	for i, r := range s.SNI.Rules {
-		e.line("", "%s%s: pool %s", r.Pattern, agreed(e.ToldRule(s, i)), r.Pool)
+		e.line("", "%s%s: pool %s", r.Pattern, agreed(e.file.ToldRule(s, i)), r.Pool)
 	}
 	for _, other := range []struct{ who, pool string }{
 		{"any other name, or none", s.SNI.Default}, {"no TLS", s.SNI.NotTLS}, {"silence", s.SNI.NoHello},

@@ -81,13 +81,12 @@ func allListeners(s config.Service) []l4.Listen { return slices.Concat(s.TCP.Lis
 // toldListeners are the texts of listeners of a service; those from variables are at
 // the end.
 func toldListeners(f *config.File, s config.Service, list []l4.Listen) []string {
-	const known = ""
-	texts := told(f, "services."+s.Name+".listen[%d]", allListeners(s), func(l4.Listen) string { return known })
+	from := told(f, "services."+s.Name+".listen[%d]", allListeners(s), func(l4.Listen) string { return "" }) // "" = from none
 	var plain []l4.Listen
 	var written []string
 	for _, l := range list {
-		switch w := texts[l]; {
-		case w == known:
+		switch w := from[l]; {
+		case w == "":
 			plain = append(plain, l)
 		case !slices.Contains(written, w): // of a range there are many
 			written = append(written, w)
