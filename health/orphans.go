@@ -2,9 +2,7 @@ package health
 
 import (
 	"errors"
-	"os"
 	"os/exec"
-	"runtime"
 	"sync"
 	"syscall"
 
@@ -23,22 +21,11 @@ type groups struct {
 
 var leaders = groups{led: map[int]*exec.Cmd{}}
 
-// start starts a command that is to lead a process group. No signal is blocked for it,
-// whatever this process was started with: a program that cannot hear SIGTERM or SIGALRM
-// would outlive its own limits.
+// start starts a command that is to lead a process group.
 func (g *groups) start(cmd *exec.Cmd) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// os/exec gives a child the mask of the thread that starts it.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var none, own unix.Sigset_t
-	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &none, &own); err != nil {
-		return os.NewSyscallError("rt_sigprocmask", err)
-	}
-	err := cmd.Start()
-	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &own, nil) // the mask it had: that cannot fail
-	if err != nil {
+	if err := startUnblocked(cmd); err != nil {
 		return err
 	}
 	g.led[cmd.Process.Pid] = cmd

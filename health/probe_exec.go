@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -82,6 +83,21 @@ func (p *execProber) Probe(ctx context.Context) error {
 		return failf(PROC, "exit status %d%s", cmd.ProcessState.ExitCode(), out.said())
 	}
 	return &Failure{PROC, err}
+}
+
+// startUnblocked starts a command with no signal blocked, whatever is blocked for this
+// process: a program that cannot hear SIGTERM or SIGALRM would outlive its own limits.
+func startUnblocked(cmd *exec.Cmd) error {
+	// os/exec gives a child the mask of the thread that starts it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var none, own unix.Sigset_t
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &none, &own); err != nil {
+		return os.NewSyscallError("rt_sigprocmask", err)
+	}
+	err := cmd.Start()
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &own, nil) // the mask it had: that cannot fail
+	return err
 }
 
 // awaitGroup waits for a process to exit, or kills it when ctx ends, and in the end
