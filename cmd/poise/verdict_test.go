@@ -168,6 +168,8 @@ func TestVerdictOfRemovedPool(t *testing.T) {
 	}
 	p.MustReload(t, with)
 	eventually(t, "a to be used", func() bool { name, err := ask(listen); return err == nil && name == "a" })
+	// Of the connections of ask the last may not have ended yet.
+	eventually(t, "a to have the held connection", func() bool { return p.Backend(t, "web", "a").Connections == 1 })
 	if got := p.Backend(t, "web", "a"); got.State != "up" || got.Connections != 1 || got.Total < 2 {
 		t.Errorf("%+v", got)
 	}
