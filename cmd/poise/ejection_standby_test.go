@@ -55,7 +55,8 @@ func TestEjectionReckonsWithoutStandby(t *testing.T) {
 			return p.Backend(t, "web", name).State == want
 		})
 	}
-	state("b", "standby")
+	// Before its first answer b counts as up, so that clients may rightly eject a.
+	eventually(t, "b to be standby", func() bool { return p.Backend(t, "web", "b").State == "standby" })
 	for range 30 {
 		_, _ = ask(listen)
 	}
