@@ -96,7 +96,7 @@ static void post(int fd, struct sockaddr_in *to, struct tray *t, int slot) {
 		out.counts[m] = count;
 	}
 	out.used++;
-	out.full[m] = !unit || size % unit;
+	out.full[m] = !unit || size % out.segments[m]; // a shorter datagram is a train's last
 	if (out.counts[m] > 1 && !out.headers[m].msg_hdr.msg_control) {
 		out.headers[m].msg_hdr.msg_control = out.control[m];
 		out.headers[m].msg_hdr.msg_controllen = sizeof out.control[m];
