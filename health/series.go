@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+
+	"github.com/poise-lb/poise/l4/source"
 )
 
 // series counts failures in a row; many may report at once, without a lock. It is
@@ -59,7 +61,7 @@ type doubts struct {
 // doubt counts one, and returns how many there are and whether its source was not
 // among those that are known.
 func (m *member) doubt(client netip.Addr) (n int64, fresh bool) {
-	d, from := &m.doubts, source(client)
+	d, from := &m.doubts, source.Of(client)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n = d.run.add(m.failing); n == 1 {
@@ -83,15 +85,4 @@ func (d *doubts) several() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.run.length() > 0 && d.known == several
-}
-
-// source is the host that an address stands for: a host has a whole IPv6 network of
-// 64 bits at its disposal.
-func source(a netip.Addr) netip.Addr {
-	a = a.Unmap().WithZone("")
-	if a.Is6() {
-		p, _ := a.Prefix(64) // fails only for too many bits
-		return p.Addr()
-	}
-	return a
 }

@@ -6,19 +6,20 @@ var House = Rules{
 
 	Imports: map[string][]string{
 		"l4":         nil,
-		"l4/balance": {"l4"},
+		"l4/balance": {"l4", "l4/source"},
 		"l4/wire":    nil,
 		"l4/disk":    nil,
 		"l4/sock":    nil,
 		"l4/loop":    {"l4/sock"},
 		"l4/notice":  nil,
+		"l4/source":  nil,
 		"l4/admit":   {"l4", "l4/disk"},
 		"l4/cert":    {"l4", "l4/disk"},
 		"l4/tlsio":   {"l4/sock", "l4/loop"}, // the loop for its tests
 		"l4/tcp":     {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/wire", "l4/tlsio", "l4/notice", "l4/sock", "l4/loop"},
 		"l4/udp":     {"l4", "l4/balance", "l4/admit", "l4/wire", "l4/notice", "l4/sock", "l4/loop"},
 
-		"health": {"l4/disk", "l4/wire", "internal/plural"},
+		"health": {"l4/disk", "l4/source", "l4/wire", "internal/plural"},
 		"bpf":    nil,
 		"l7":     {"l4", "l4/balance", "l4/wire"},
 
@@ -56,7 +57,7 @@ var House = Rules{
 		{"l4/tcp", "l4/udp"},
 		{"l4/balance", "l4/admit", "l4/cert", "l4/tlsio"},
 		{"l4/loop"},
-		{"l4/wire", "l4/notice", "l4/disk", "l4/sock", "l4"},
+		{"l4/wire", "l4/notice", "l4/source", "l4/disk", "l4/sock", "l4"},
 	},
 
 	Fenced: []Fence{
