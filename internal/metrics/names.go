@@ -29,7 +29,7 @@ var (
 	poolEligible      = gauge("poise_pool_eligible_backends", "Backends that new connections are spread over now: those of the tier in use.", "pool")
 	poolPanic         = gauge("poise_pool_panic", "1 while so few backends are healthy that all are used, else 0.", "pool")
 	poolQueue         = gauge("poise_pool_queue", "Connections that wait for a backend with room.", "pool")
-	poolRetriesDenied = counter("poise_pool_retries_denied_total", "Further backends not tried because the retry budget was exhausted.", "pool")
+	poolRetriesDenied = counter("poise_pool_retries_denied_total", "Further backends not tried because the retry budget, or the client's share of it, was used up.", "pool")
 
 	strategySessions = counter("poise_strategy_sessions_total", "Connections that were given to one of the two strategies that the pool compares.", "pool", "strategy")
 	strategyAttempts = counter("poise_strategy_attempts_total", "Connections and retries by what came of them: ok with the backend's first byte, failed before it.", "pool", "strategy", "result")

@@ -2,11 +2,13 @@ package metrics
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/poise-lb/poise/health"
+	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/tcp"
 	"github.com/poise-lb/poise/l4/udp"
@@ -117,7 +119,7 @@ func TestPoolPolicies(t *testing.T) {
 	lease.Release()
 	denied := 0
 	for range 100 {
-		if !pool.AllowRetry() {
+		if !pool.AllowRetry(l4.Failed, netip.Addr{}) {
 			denied++
 		}
 	}

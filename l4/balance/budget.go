@@ -1,8 +1,11 @@
 package balance
 
 import (
+	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"github.com/poise-lb/poise/l4"
 )
 
 // budgetWindow is how far a retry budget looks back.
@@ -14,6 +17,7 @@ type budgetTerm struct {
 	start   time.Time
 	granted uint64 // leases granted by the pool when it began
 	retries atomic.Int64
+	doubts  atomic.Pointer[doubts] // nil: no retry so far was for a doubtful failure
 
 	lastFlows, lastRetries float64 // of the window before
 }
@@ -22,33 +26,52 @@ type budgetTerm struct {
 // counts it if so. It takes no lock. Over a sliding window of ten seconds retries
 // are at most Percent of the new flows plus Floor for each second: a few broken
 // backends are covered, while a pool that fails as a whole gets little more than
-// the load that clients bring.
-func (p *Pool) AllowRetry() bool {
+// the load that clients bring. Evidence is what the failure before the retry says about
+// its backend. What is Doubtful may be the client's own doing, so of those retries it
+// gets a share only; see doubts.
+func (p *Pool) AllowRetry(e l4.Evidence, client netip.Addr) bool {
+	return p.allowRetry(time.Now(), e, client)
+}
+
+func (p *Pool) allowRetry(now time.Time, e l4.Evidence, client netip.Addr) bool {
 	v := p.view.Load()
 	if v.retry == (RetryBudget{}) {
 		return true
 	}
-	now, granted := time.Now(), v.granted()
-	t := p.budget.Load()
-	if now.Sub(t.start) >= budgetWindow {
-		next := t.following(now, granted)
-		if p.budget.CompareAndSwap(t, next) {
-			t = next
-		} else {
-			t = p.budget.Load()
-		}
-	}
-	retries := t.retries.Add(1)
+	granted := v.granted()
+	t := p.term(now, granted)
 	left := 1 - float64(max(now.Sub(t.start), 0))/float64(budgetWindow) // of the last window
 	left = max(left, 0)
-	flows := t.flows(granted, retries-1) + t.lastFlows*left
+	flows := t.flows(granted, t.retries.Load()) + t.lastFlows*left
 	allowed := float64(v.retry.Floor)*budgetWindow.Seconds() + flows*float64(v.retry.Percent)/100
-	if float64(retries)+t.lastRetries*left > allowed {
+	var d *doubts // before the retry is counted: one that is denied must not be in the way of others
+	if e == l4.Doubtful {
+		if d = t.doubtful(p.rand); !d.take(client, allowed/2, left) {
+			p.denied.Add(1)
+			return false
+		}
+	}
+	if retries := t.retries.Add(1); float64(retries)+t.lastRetries*left > allowed {
 		t.retries.Add(-1)
+		if d != nil {
+			d.giveBack(client)
+		}
 		p.denied.Add(1)
 		return false
 	}
 	return true
+}
+
+// term is the window that now is in.
+func (p *Pool) term(now time.Time, granted uint64) *budgetTerm {
+	t := p.budget.Load()
+	if now.Sub(t.start) < budgetWindow {
+		return t
+	}
+	if next := t.following(now, granted); p.budget.CompareAndSwap(t, next) {
+		return next
+	}
+	return p.budget.Load()
 }
 
 // flows is how many new flows there were in this window. Leases of removed
@@ -62,10 +85,12 @@ func (t *budgetTerm) flows(granted uint64, retries int64) float64 {
 func (t *budgetTerm) following(now time.Time, granted uint64) *budgetTerm {
 	part := float64(budgetWindow) / float64(now.Sub(t.start))
 	retries := t.retries.Load()
-	return &budgetTerm{
+	next := &budgetTerm{
 		start: now, granted: granted,
 		lastFlows: t.flows(granted, retries) * part, lastRetries: float64(retries) * part,
 	}
+	next.doubts.Store(t.doubts.Load().following(part))
+	return next
 }
 
 // granted is the leases ever granted by the backends of v.

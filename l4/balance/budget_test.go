@@ -1,11 +1,14 @@
 package balance
 
 import (
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/poise-lb/poise/l4"
 )
 
 // attempts runs n new flows a second for d, all of which want retries retries, and
@@ -15,7 +18,7 @@ func attempts(t *testing.T, p *Pool, n, retries int, d time.Duration) (allowed i
 	for range int(d/time.Second) * n {
 		touch(t, p, flow(1))
 		for range retries {
-			if p.AllowRetry() {
+			if p.AllowRetry(l4.Failed, netip.Addr{}) {
 				allowed++
 				touch(t, p, flow(1)) // the retry's own lease
 			}
@@ -59,7 +62,7 @@ func TestRetryBudgetDoesNotPileUp(t *testing.T) {
 		p := New(spec, nil)
 		attempts(t, p, 100, 0, time.Hour)
 		burst := 0
-		for p.AllowRetry() {
+		for p.AllowRetry(l4.Failed, netip.Addr{}) {
 			burst++
 		}
 		if burst < 190 || burst > 220 { // 1000 flows in ten seconds, and the floor
@@ -67,7 +70,7 @@ func TestRetryBudgetDoesNotPileUp(t *testing.T) {
 		}
 		p.Update(Spec{Algorithm: "first", Retry: spec.Retry}) // its counters go
 		time.Sleep(time.Minute)
-		p.AllowRetry()
+		p.AllowRetry(l4.Failed, netip.Addr{})
 	})
 }
 
@@ -81,7 +84,7 @@ func TestRetryBudgetUnderConcurrency(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 5000 {
-				if p.AllowRetry() {
+				if p.AllowRetry(l4.Failed, netip.Addr{}) {
 					allowed.Add(1)
 				}
 			}

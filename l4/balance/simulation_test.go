@@ -4,12 +4,15 @@ import (
 	"errors"
 	"hash/fnv"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/poise-lb/poise/l4"
 )
 
 // The simulation lets one pool live through minutes of virtual time with all that
@@ -234,7 +237,7 @@ func (s *simulation) arrive() {
 		if err != nil {
 			return
 		}
-		if s.connect(lease) || len(tried) > 2 || !s.pool.AllowRetry() {
+		if s.connect(lease) || len(tried) > 2 || !s.pool.AllowRetry(l4.Failed, netip.Addr{}) {
 			return
 		}
 		tried = append(tried, lease.Backend())

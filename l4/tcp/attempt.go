@@ -151,18 +151,18 @@ func (c *conn) attemptFailed() (again bool) {
 		w.server.hooks.Connected(b, c.failure)
 	}
 	spec := &c.route.Spec
-	if int(c.retries) >= spec.Retries || w.loop.Now() >= c.patience || !c.mayRetry() {
+	if int(c.retries) >= spec.Retries || w.loop.Now() >= c.patience || !c.mayRetry(e) {
 		c.finish(c.connectOutcome(), l4.Backend)
 		return false
 	}
 	return true
 }
 
-// mayRetry reports whether the pool's budget allows another attempt. It is not
-// charged when there is nobody left to try.
-func (c *conn) mayRetry() bool {
+// mayRetry reports whether the pool's budget allows another attempt after a failure
+// that says e. It is not charged when there is nobody left to try.
+func (c *conn) mayRetry(e l4.Evidence) bool {
 	pool := c.up.Pool
-	return !pool.Others(c.wasTried) || pool.AllowRetry()
+	return !pool.Others(c.wasTried) || pool.AllowRetry(e, c.flow.Client.Addr())
 }
 
 // abandon gives up the attempt under way; its backend is not chosen again.

@@ -55,12 +55,18 @@ func (c *conn) diedSilent(s *side, errno sock.Errno) bool {
 // there is none, or no retry left: then the connection goes the way of the backend.
 func (c *conn) replayElsewhere(errno sock.Errno) bool {
 	w, b, pool := c.worker, c.lease.Backend(), c.up.Pool
+	// To close on a client that says nothing is no failure, and its own doing.
+	failed, e := errno != 0 || c.client.moved > 0, l4.Doubtful
+	if failed {
+		e = c.evidence()
+	}
 	if c.phase != relaying || int(c.retries) >= c.route.Spec.Retries ||
-		!pool.Others(func(o *balance.Backend) bool { return o == b || c.wasTried(o) }) || !pool.AllowRetry() {
+		!pool.Others(func(o *balance.Backend) bool { return o == b || c.wasTried(o) }) ||
+		!pool.AllowRetry(e, c.flow.Client.Addr()) {
 		return false
 	}
-	if errno != 0 || c.client.moved > 0 { // to close on somebody who says nothing is no failure
-		c.blame(b, c.evidence())
+	if failed {
+		c.blame(b, e)
 	}
 	c.flushCounts() // to the one that was sent them
 	f := c.needFront()

@@ -151,7 +151,8 @@ func (w *worker) Expired(*loop.Timer) {}
 func (s *session) repeat() bool {
 	w, first, pool := s.worker, s.lease.Backend(), s.route.Pool
 	if s.kept == nil || !s.route.Spec.Retry ||
-		!pool.Others(func(b *balance.Backend) bool { return b == first }) || !pool.AllowRetry() {
+		!pool.Others(func(b *balance.Backend) bool { return b == first }) ||
+		!pool.AllowRetry(s.evidence(), s.flow.Client.Addr()) {
 		return false
 	}
 	s.flushCounts() // to the one that was sent them
@@ -181,6 +182,16 @@ func (s *session) repeat() bool {
 	}
 	s.forget()
 	return true
+}
+
+// evidence is what a request that has to be repeated says about the backend that had it.
+// What has no answer may deserve none, and who is refused by a backend that sees its
+// address may be refused alone.
+func (s *session) evidence() l4.Evidence {
+	if _, transparent := s.route.source(s.flow, s.backend()); s.told == refuses && !transparent {
+		return l4.Failed
+	}
+	return l4.Doubtful
 }
 
 // sendAgain sends what the session's counters know already.

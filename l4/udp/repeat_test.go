@@ -200,6 +200,38 @@ func TestNotRepeated(t *testing.T) {
 	}
 }
 
+// A client whose requests have no answer uses up repetitions, but not those of clients
+// whose backend refuses. Before, these heard nothing.
+func TestBudgetOutlastsUnanswered(t *testing.T) {
+	hung, other := mute(t, "a"), mute(t, "b")
+	p := start(t, append(specs(hung.server, other.server), dead(t, "dead"), named(t, "d").spec), retrying(1))
+	spec := p.pool.Spec()
+	spec.Algorithm, spec.Retry = "first", balance.RetryBudget{Floor: 1} // ten in ten seconds
+	p.pool.Update(spec)
+	const attacks, honest = 20, 4
+	for i := range attacks {
+		p.dialFrom(netip.MustParseAddr("127.0.0.2")).Write([]byte("nonsense"))
+		eventually(t, "it to arrive", func() bool { return len(hung.heard()) == i+1 })
+	}
+	p.down(0)
+	eventually(t, "some to be repeated", func() bool { return p.pool.Snapshot().Denied+uint64(len(other.heard())) == attacks })
+	repeated := len(other.heard())
+	p.down(1)
+	answered := 0
+	for range honest {
+		c := p.dial()
+		c.SetDeadline(time.Now().Add(patience / 4))
+		c.Write([]byte("x"))
+		if n, _ := c.Read(make([]byte, 10)); n == 0 {
+			break
+		}
+		answered++
+	}
+	if answered != honest {
+		t.Errorf("%d of %d clients of a dead backend had an answer, after %d repetitions for one that has none", answered, honest, repeated)
+	}
+}
+
 // With one reply there of two, another backend's second might not belong to the first.
 func TestPartlyAnsweredIsNotRepeated(t *testing.T) {
 	other := mute(t, "b")
