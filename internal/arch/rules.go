@@ -41,6 +41,9 @@ var House = Rules{
 		"internal/metrics":   {"l4", "l4/balance", "l4/cert", "l4/loop", "l4/sock", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
 		"internal/accesslog": {"internal/spool", "l4", "l4/balance", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
 
+		// The only writer of pools. It calls the data path through an interface of its own.
+		"internal/control": {"l4", "l4/balance", "l4/disk", "health", "internal/admin", "internal/config", "internal/metrics", "internal/plural", "internal/resolve"},
+
 		"internal/daemon": {"l4/...", "health", "bpf", "l7", "internal/..."},
 		"cmd/poise":       {"l4/...", "health", "bpf", "l7", "internal/..."},
 
@@ -53,6 +56,7 @@ var House = Rules{
 	Floors: [][]string{
 		{"cmd/poise"},
 		{"internal/daemon"},
+		{"internal/control"},
 		{"l7", "health", "bpf"},
 		{"l4/tcp", "l4/udp"},
 		{"l4/balance", "l4/admit", "l4/cert", "l4/tlsio"},
@@ -75,7 +79,7 @@ var House = Rules{
 		"internal/metrics/certificate.go": "when a certificate ends, as a metric",
 		"internal/metrics/collector.go":   "when the last reload was, as a metric",
 		// The state file.
-		"internal/daemon/operator.go": "since when an operator's word holds, written to the state file and shown",
+		"internal/control/operator.go": "since when an operator's word holds, written to the state file and shown",
 		// A deadline that has passed whatever the clock says: it ends what waits.
 		"health/prober.go":            "a deadline of 1970",
 		"internal/resolve/client.go":  "a deadline of 1970",

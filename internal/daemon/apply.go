@@ -4,15 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
-	"time"
 
-	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/internal/admin"
 	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/control"
 	"github.com/poise-lb/poise/internal/spool"
-	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/sock"
 )
 
@@ -20,7 +17,7 @@ import (
 // and nothing has taken effect.
 type change struct {
 	next         *generation
-	found        func() // makes names and files of next those that are watched
+	pools        *control.Change
 	socket, http endpoint
 	access       io.Writer // where the access log goes; only if moveAccess
 	moveAccess   bool
@@ -30,7 +27,6 @@ type change struct {
 // error nothing has. Files and names may keep it waiting; nothing else waits for it, and
 // what is discovered meanwhile takes effect after it.
 func (d *Daemon) apply(file *config.File) (changes []string, err error) {
-	defer d.discovery.tell()
 	d.applying.Lock()
 	defer d.applying.Unlock()
 	old := d.generation.Load()
@@ -53,7 +49,7 @@ func (d *Daemon) apply(file *config.File) (changes []string, err error) {
 // something does.
 func (d *Daemon) prepare(file *config.File) (_ *change, err error) {
 	old := d.generation.Load()
-	c := &change{next: d.plan(file)}
+	c := &change{next: &generation{file: file}, pools: d.control.Plan(file.Pools), socket: d.socket, http: d.http}
 	defer func() {
 		if err != nil {
 			d.abort(c)
@@ -68,38 +64,8 @@ func (d *Daemon) prepare(file *config.File) (_ *change, err error) {
 	if err := d.prepareAdmin(c, file.Admin); err != nil {
 		return nil, err
 	}
-	c.found = d.discovery.prepare(d.reloads.ending, old.file, file)
+	c.pools.Discover(d.reloads.ending)
 	return c, nil
-}
-
-// plan decides which object of those that exist serves for which of the new
-// configuration, and makes those that are missing. Nothing sees them yet.
-func (d *Daemon) plan(file *config.File) *generation {
-	g, old := &generation{file: file}, d.generation.Load()
-	g.leaving = slices.Clone(old.leaving)
-	for _, spec := range file.Pools {
-		name := spec.Balance.Name
-		p := &pool{Pool: spec}
-		if before := old.pool(name); before != nil {
-			p.balance, p.outlier, p.mood = before.balance, before.outlier, before.mood
-		} else {
-			p.outlier, p.mood = health.NewOutlier(p.Passive, d.circuit), &mood{}
-		}
-		if i := slices.IndexFunc(g.leaving, func(l leavingPool) bool { return l.Name() == name }); i >= 0 {
-			p.balance = g.leaving[i].Pool
-			g.leaving = slices.Delete(g.leaving, i, i+1)
-		}
-		if p.balance == nil {
-			p.balance = balance.New(balance.Spec{Name: name, Algorithm: spec.Balance.Algorithm, AB: spec.Balance.AB}, nil)
-		}
-		g.pools = append(g.pools, p)
-	}
-	for _, p := range old.pools {
-		if g.pool(p.Balance.Name) == nil {
-			g.leaving = append(g.leaving, leavingPool{p.balance, time.Now()})
-		}
-	}
-	return g
 }
 
 func (d *Daemon) prepareAccess(c *change, log config.Log) error {
@@ -122,7 +88,6 @@ func (d *Daemon) prepareAccess(c *change, log config.Log) error {
 }
 
 func (d *Daemon) prepareAdmin(c *change, want config.Admin) error {
-	c.socket, c.http = d.socket, d.http
 	if want.Socket != d.socket.addr {
 		server, err := admin.ListenSocket(want.Socket, d, d.adminRoom(), d.log)
 		if err != nil {
@@ -152,9 +117,7 @@ func (d *Daemon) adminRoom() admin.Room {
 
 // abort undoes what prepare has done.
 func (d *Daemon) abort(c *change) {
-	if c.found != nil {
-		d.discovery.names.Set(nameTargets(d.generation.Load().file))
-	}
+	c.pools.Abort()
 	if f, ok := c.access.(*spool.File); ok {
 		_ = f.Close() // nothing was written
 	}
@@ -163,12 +126,6 @@ func (d *Daemon) abort(c *change) {
 	}
 	if c.http.server != d.http.server {
 		c.http.close(d.log)
-	}
-	old := d.generation.Load()
-	for _, p := range c.next.pools {
-		if old.pool(p.Balance.Name) == nil {
-			p.outlier.Close()
-		}
 	}
 }
 
@@ -180,53 +137,27 @@ func (d *Daemon) commit(c *change) error {
 	if d.phase.Load() == stopping {
 		return errStopping
 	}
-	routing, err := d.data.prepare(c.next.routes())
+	routing, err := d.data.prepare(c.next.routes(c.pools.Next()))
 	if err != nil {
 		return err
 	}
-	old, next := d.generation.Load(), c.next
-	d.logging.set(next.file.Log)
-	c.found()
-	for i, p := range next.pools {
-		next.pools[i] = p.with(d.discovery.backends(p.Pool))
-	}
-
-	for _, p := range next.pools {
-		p.outlier.Update(p.Passive, p.keys())
-	}
-	d.verdicts.Lock()
-	for _, p := range next.pools {
-		d.update(p)
-	}
-	d.operator.forget(next.pools)
-	next.index()
-	d.generation.Store(next)
-	for _, p := range old.pools {
-		if next.pool(p.Balance.Name) == nil {
-			d.depart(p, p.balance.Backends(), time.Now().Add(settling))
-		}
-	}
-	d.verdicts.Unlock()
-	d.journal.keep(next.members)
-	d.monitor.Set(next.targets())
-	scheduleFor(len(d.data.loops), next)
+	d.logging.set(c.next.file.Log)
+	retire := c.pools.Commit()
+	d.generation.Store(c.next)
+	scheduleFor(len(d.data.loops), c.next)
 	routing.commit()
-	for _, p := range old.pools {
-		if next.pool(p.Balance.Name) == nil {
-			p.outlier.Close()
-		}
-	}
+	retire()
 
 	if c.moveAccess {
-		d.access.Switch(c.access, next.file.Log.AccessFormat)
-		d.accessTarget, d.accessFormat = next.file.Log.Access, next.file.Log.AccessFormat
+		d.access.Switch(c.access, c.next.file.Log.AccessFormat)
+		d.accessTarget, d.accessFormat = c.next.file.Log.Access, c.next.file.Log.AccessFormat
 	}
-	d.operator.use(next.file.Admin.State)
+	d.control.Keep(c.next.file.Admin.State)
 	d.retire(d.socket, c.socket)
 	d.retire(d.http, c.http)
 	d.socket, d.http = c.socket, c.http
 	if d.http.server != nil {
-		d.http.server.AnswerTo(next.file.Admin.Hosts)
+		d.http.server.AnswerTo(c.next.file.Admin.Hosts)
 	}
 	return nil
 }

@@ -24,13 +24,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/internal/accesslog"
 	"github.com/poise-lb/poise/internal/admin"
 	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/control"
 	"github.com/poise-lb/poise/internal/metrics"
-	"github.com/poise-lb/poise/l4/balance"
+	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/cert"
+	"github.com/poise-lb/poise/l4/disk"
 	"github.com/poise-lb/poise/l4/sock"
 )
 
@@ -58,32 +59,23 @@ type Options struct {
 // Daemon is a running system. Its methods are safe for concurrent use.
 type Daemon struct {
 	// Set once.
-	options   Options
-	started   time.Time
-	workers   int // as configured when it started; 0 = one per CPU
-	others    int // descriptors that were open before there was anything of this
-	log       *slog.Logger
-	logging   *logging
-	data      datapath
-	monitor   *health.Monitor
-	access    *accesslog.Log
-	metrics   http.Handler // one for life: it remembers what objects that are gone have counted
-	reloads   *reloads
-	discovery *discovery
-	operator  *operator
-	notify    notifier
+	options Options
+	started time.Time
+	workers int // as configured when it started; 0 = one per CPU
+	others  int // descriptors that were open before there was anything of this
+	log     *slog.Logger
+	logging *logging
+	data    datapath
+	control *control.Control
+	access  *accesslog.Log
+	metrics http.Handler // one for life: it remembers what objects that are gone have counted
+	reloads *reloads
+	notify  notifier
 
-	journal    journal
 	recent     recent
 	phase      atomic.Int32 // of phases
 	generation atomic.Pointer[generation]
 	certState  atomic.Pointer[cert.State] // nil until the files were looked at
-
-	// verdicts lets a commit and the verdicts of checks take turns, so that no
-	// backend misses the one that is spoken while it is being made. It guards the
-	// following.
-	verdicts   sync.Mutex
-	departures map[*balance.Backend]departure
 
 	// committing is held while a configuration takes effect, which waits for nothing:
 	// a stop and it take turns.
@@ -182,8 +174,6 @@ func start(o Options) (*Daemon, error) {
 		others:  others,
 		logging: newLogging(o.Stderr),
 		reloads: newReloads(),
-
-		departures: map[*balance.Backend]departure{},
 	}
 	d.log = d.logging.logger()
 	d.logging.set(file.Log)
@@ -192,17 +182,16 @@ func start(o Options) (*Daemon, error) {
 	}
 	d.generation.Store(&generation{file: &config.File{}})
 
-	if d.data, err = d.startDatapath(n, d.log); err != nil {
+	d.control = control.New(d.log, &d.data)
+	if err := d.data.start(n, d.log, d.control, func(s *l4.Session) { d.access.Record(s) }); err != nil {
 		die()
+		d.control.Close()
 		d.logging.close()
 		return nil, fmt.Errorf("event loops: %w", err)
 	}
-	d.monitor = health.NewMonitor(d.checked)
 	d.metrics = metrics.Handler(source{d}, o.Version, d.log)
 	d.access = accesslog.New(nil, accesslog.Poise, accesslog.DefaultQueue, d.log)
-	d.discovery = newDiscovery(d.log)
-	d.operator = newOperator(d.log)
-	d.operator.load(file.Admin.State)
+	d.control.Load(file.Admin.State)
 	if _, err := d.apply(file); err != nil {
 		d.close()
 		return nil, err
@@ -210,11 +199,9 @@ func start(o Options) (*Daemon, error) {
 	d.noteReload(nil)
 	d.phase.Store(running)
 	d.reloading.Go(d.reloader)
-	d.background.Go(func() { d.discover(living) })
-	d.background.Go(func() { d.watch(living) })
+	d.background.Go(func() { d.control.Run(living) })
 	d.background.Go(func() { cert.Watch(living, d.certificates, d.log, func(s cert.State) { d.certState.Store(&s) }) })
 	d.background.Go(func() { d.keepRecent(living) })
-	d.background.Go(func() { d.operator.saver(living) })
 	d.background.Go(func() { d.feedWatchdog(living, d.notify) })
 	d.log.Info("started", "version", o.Version, "pid", os.Getpid(), "config", o.Path,
 		"services", len(file.Services), "pools", len(file.Pools),
@@ -237,17 +224,13 @@ func (d *Daemon) takeDown() {
 	d.reloads.close()
 	d.die()
 	d.background.Wait()
-	patience, cancel := context.WithTimeout(context.Background(), diskPatience)
+	patience, cancel := context.WithTimeout(context.Background(), disk.Patience)
 	defer cancel()
 	await(patience, d.reloading.Wait)
 	for _, e := range []endpoint{d.socket, d.http} {
 		e.close(d.log)
 	}
-	d.discovery.close()
-	d.monitor.Close()
-	for _, p := range d.generation.Load().pools {
-		p.outlier.Close()
-	}
+	d.control.Close()
 	d.data.close()
 	if err := d.access.Close(lastLines); err != nil {
 		d.log.Error("access log", "error", err)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/internal/loadgen"
-	"github.com/poise-lb/poise/l4"
 )
 
 func reserve(t *testing.T) string {
@@ -112,22 +111,6 @@ func TestRunFailsClean(t *testing.T) {
 	if conn, err := net.Dial("tcp", file.Admin.HTTP); err == nil {
 		conn.Close()
 		t.Error("the admin interface is left")
-	}
-}
-
-// The report of every single connect is on the way of every connection.
-func TestConnectedAllocatesNothing(t *testing.T) {
-	file, _ := embedded(t)
-	d, err := start(Options{File: file, Stdout: io.Discard, Stderr: io.Discard})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.close()
-	b := d.generation.Load().pools[0].balance.Backends()[0]
-	for _, r := range []l4.ConnectReason{l4.ConnectOK, l4.ConnectRefused, l4.ConnectNoDescriptors} {
-		if n := testing.AllocsPerRun(100, func() { d.connected(b, r) }); n != 0 {
-			t.Errorf("%s: %v allocations", r, n)
-		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/poise-lb/poise/internal/control"
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
@@ -24,64 +25,66 @@ type datapath struct {
 	descriptors *sock.Descriptors
 }
 
-// startDatapath makes n loops and the servers on them.
-func (d *Daemon) startDatapath(n int, log *slog.Logger) (datapath, error) {
-	loops, err := loop.Start(n)
-	if err != nil {
-		return datapath{}, err
+// start makes n loops and the servers on them, which report to c.
+func (p *datapath) start(n int, log *slog.Logger, c *control.Control, ended func(*l4.Session)) (err error) {
+	if p.loops, err = loop.Start(n); err != nil {
+		return err
 	}
-	descriptors := new(sock.Descriptors)
-	return datapath{
-		loops:       loops,
-		descriptors: descriptors,
-
-		tcp: tcp.NewServer(loops, descriptors, log, tcp.Hooks{Connected: d.connected, Fared: d.fared, Ended: d.ended}),
-		udp: udp.NewServer(loops, descriptors, log, udp.Hooks{Began: d.began, Answered: d.answered, Refused: d.refused, Ended: d.ended}),
-	}, nil
+	p.descriptors = new(sock.Descriptors)
+	p.tcp = tcp.NewServer(p.loops, p.descriptors, log, tcp.Hooks{Connected: c.Connected, Fared: c.Fared, Ended: ended})
+	p.udp = udp.NewServer(p.loops, p.descriptors, log, udp.Hooks{Began: c.Began, Answered: c.Answered, Refused: c.Refused, Ended: ended})
+	return nil
 }
 
 // close ends everything at once.
-func (p datapath) close() {
+func (p *datapath) close() {
 	p.tcp.Close()
 	p.udp.Close()
 	p.loops.Stop()
 }
 
 // healthy reports whether every loop takes its turn within limit.
-func (p datapath) healthy(limit time.Duration) bool {
+func (p *datapath) healthy(limit time.Duration) bool {
 	return p.loops.Within(limit, func(int) {})
 }
 
 // conns returns at most limit open connections and sessions, the oldest first; see
 // tcp.Server.Conns.
-func (p datapath) conns(limit int, pool, backend string) []l4.Conn {
+func (p *datapath) conns(limit int, pool, backend string) []l4.Conn {
 	return l4.Oldest(append(p.tcp.Conns(limit, pool, backend), p.udp.Conns(limit, pool, backend)...), limit)
 }
 
 // active is how many connections and sessions are open.
-func (p datapath) active() int64 { return p.tcp.Active() + p.udp.Active() }
+func (p *datapath) active() int64 { return p.tcp.Active() + p.udp.Active() }
 
-// flush brings the counters of bytes and datagrams up to date.
-func (p datapath) flush() {
+// Flush brings the counters of bytes and datagrams up to date.
+func (p *datapath) Flush() {
 	p.tcp.Flush()
 	p.udp.Flush()
 }
 
-func (p datapath) closeBackend(b *balance.Backend, o l4.Outcome, spread time.Duration) {
+// CloseBackend ends what is open to b.
+func (p *datapath) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration) {
 	p.tcp.CloseBackend(b, o, spread)
 	p.udp.CloseBackend(b, o, spread)
 }
 
-// repeat has other backends asked what b, which has gone down, has not answered.
-func (p datapath) repeat(b *balance.Backend) { p.udp.Repeat(b) }
+// Repeat has other backends asked what b, which has gone down, has not answered.
+func (p *datapath) Repeat(b *balance.Backend) { p.udp.Repeat(b) }
 
-func (p datapath) kill(o l4.Outcome) {
+// Connections is how many TCP connections are open.
+func (p *datapath) Connections() int64 { return p.tcp.Active() }
+
+// Stalled is how many of the established TCP connections to b retransmit.
+func (p *datapath) Stalled(b *balance.Backend) (stalled, established int) { return p.tcp.Stalled(b) }
+
+func (p *datapath) kill(o l4.Outcome) {
 	p.tcp.Kill(o)
 	p.udp.Kill(o)
 }
 
 // stopAccepting returns when nobody new can come in.
-func (p datapath) stopAccepting() {
+func (p *datapath) stopAccepting() {
 	var both sync.WaitGroup
 	both.Go(p.tcp.StopAccepting)
 	both.Go(p.udp.StopAccepting)
@@ -95,7 +98,7 @@ type routing struct {
 }
 
 // prepare binds what is new. Until commit or abort no other change can be prepared.
-func (p datapath) prepare(t []tcp.Route, u []udp.Route) (r routing, err error) {
+func (p *datapath) prepare(t []tcp.Route, u []udp.Route) (r routing, err error) {
 	var tcpErr, udpErr error
 	r.tcp, tcpErr = p.tcp.Prepare(t)
 	r.udp, udpErr = p.udp.Prepare(u)

@@ -122,15 +122,6 @@ func word(set bool, yes, no string) string {
 	return no
 }
 
-// few lists the first of many.
-func few(texts []string) string {
-	const most = 8
-	if len(texts) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)
-	}
-	return strings.Join(texts, ", ")
-}
-
 func (d *differences) pool(old, now config.Pool) {
 	d.began("pool", now.Balance.Name)
 	d.fields(keys{"Name": "", "Algorithm": "balance", "Retry": "retry_budget", "Backends": ""}, old.Balance, now.Balance)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/plural"
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/admit"
 	"github.com/poise-lb/poise/l4/cert"
@@ -32,7 +33,7 @@ func (d *differences) service(old, now config.Service) {
 
 // serviceText says where a service is and where it leads.
 func serviceText(f *config.File, s config.Service) string {
-	on, to := few(toldListeners(f, s, s.Listen())), "pool "
+	on, to := plural.Few(toldListeners(f, s, s.Listen())), "pool "
 	if s.Protocol != "tcp" {
 		on = s.Protocol + " " + on
 	}
@@ -40,7 +41,7 @@ func serviceText(f *config.File, s config.Service) string {
 	if len(pools) > 1 {
 		to = "pools "
 	}
-	return "on " + on + ", " + to + few(pools)
+	return "on " + on + ", " + to + plural.Few(pools)
 }
 
 // fileChanges says what a reload has found changed in files that services name as they
@@ -68,10 +69,10 @@ func fileChanges(old, now *generation) (lines []string) {
 func (d *differences) listeners(old, now config.Service) {
 	added, removed := match(allListeners(old), allListeners(now), func(l l4.Listen) l4.Listen { return l }, func(_, _ l4.Listen) {})
 	if len(added) > 0 {
-		d.addf("%s: listener %s added", d.object, few(toldListeners(d.is, now, added)))
+		d.addf("%s: listener %s added", d.object, plural.Few(toldListeners(d.is, now, added)))
 	}
 	if len(removed) > 0 {
-		d.addf("%s: listener %s removed", d.object, few(toldListeners(d.was, old, removed)))
+		d.addf("%s: listener %s removed", d.object, plural.Few(toldListeners(d.was, old, removed)))
 	}
 }
 
@@ -145,7 +146,7 @@ func members[T comparable](d *differences, key string, old, now []T) {
 			texts = append(texts, c.texts[v])
 		}
 		if len(texts) > 0 {
-			d.addf("%s: %s %s %s", d.object, key, few(texts), c.verb)
+			d.addf("%s: %s %s %s", d.object, key, plural.Few(texts), c.verb)
 		}
 	}
 }

@@ -26,19 +26,21 @@ func (d *Daemon) alive(patience time.Duration) error {
 	if !d.data.healthy(patience) {
 		return fmt.Errorf("an event loop has not answered for %s", patience)
 	}
+	within := func(try func() bool) bool { return eventually(end, try) }
 	for _, l := range []struct {
 		lock *sync.Mutex
 		what string
-	}{
-		{&d.committing, "changes"}, {&d.verdicts, "verdicts and commands"}, {&d.operator.mu, "commands"}, {&d.mu, "reloads"},
-	} {
-		if !eventually(end, func() bool { return l.lock.TryLock() }) {
+	}{{&d.committing, "changes"}, {&d.mu, "reloads"}} {
+		if !within(l.lock.TryLock) {
 			return fmt.Errorf("%s have waited for %s", l.what, patience)
 		}
 		l.lock.Unlock()
 	}
+	if what := d.control.Waits(within); what != "" {
+		return fmt.Errorf("%s have waited for %s", what, patience)
+	}
 	late := ""
-	if !eventually(end, func() bool { late = d.monitor.Overdue(checkPatience); return late == "" }) {
+	if !eventually(end, func() bool { late = d.control.Overdue(checkPatience); return late == "" }) {
 		return fmt.Errorf("the check of %s has not ended %s after its timeout", late, checkPatience)
 	}
 	return nil

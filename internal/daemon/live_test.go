@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// What is stuck shows: a lock that commands need, and a check whose verdict nothing
-// takes. Once it is free again, all is well.
+// What is stuck shows. Once it is free again, all is well.
 func TestLive(t *testing.T) {
 	d, err := start(Options{Stdout: io.Discard, Stderr: io.Discard, File: parse(t, fmt.Sprintf(`
 admin: {socket: %s/s, http: "", state: ""}
@@ -28,7 +27,7 @@ pools:
 	if err := d.Live(); err != nil {
 		t.Error(err)
 	}
-	for what, lock := range map[string]*sync.Mutex{"changes": &d.committing, "verdicts": &d.verdicts, "commands": &d.operator.mu, "reloads": &d.mu} {
+	for what, lock := range map[string]*sync.Mutex{"changes": &d.committing, "reloads": &d.mu} {
 		lock.Lock()
 		if err := d.Live(); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
@@ -60,14 +59,14 @@ func TestWatchdogStarves(t *testing.T) {
 	if !fed(20 * time.Second) {
 		t.Fatal("it is not fed")
 	}
-	d.verdicts.Lock()
+	d.committing.Lock()
 	for end := time.Now().Add(20 * time.Second); fed(time.Second); {
 		if time.Now().After(end) {
 			t.Error("it is fed all the same")
 			break
 		}
 	}
-	d.verdicts.Unlock()
+	d.committing.Unlock()
 	if !fed(20 * time.Second) {
 		t.Error("it is not fed any more")
 	}

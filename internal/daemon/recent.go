@@ -79,7 +79,7 @@ func (d *Daemon) keepRecent(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			d.recent.tick(d.pools())
+			d.recent.tick(d.control.Set().All())
 		}
 	}
 }

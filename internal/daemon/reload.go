@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/poise-lb/poise/internal/admin"
+	"github.com/poise-lb/poise/l4/disk"
 )
 
 // reloads is a queue with one place. A reload that was asked for and has not
@@ -97,16 +98,13 @@ func (d *Daemon) reloader() {
 	}
 }
 
-// diskPatience is how long something that could go on without a disk waits for it.
-const diskPatience = time.Second
-
 func (d *Daemon) reload() admin.ReloadResult {
 	d.notify.reloading()
 	defer func() { d.notify.ready(d.generation.Load().file) }()
 
 	// Also if the reload is refused: logrotate has moved the file away.
 	var warnings []string
-	if err := d.access.Reopen(diskPatience); err != nil {
+	if err := d.access.Reopen(disk.Patience); err != nil {
 		d.log.Error("access log is not opened anew", "error", err)
 		warnings = append(warnings, "the access log is not opened anew: "+err.Error())
 	}

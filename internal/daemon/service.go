@@ -8,6 +8,7 @@ import (
 
 	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/control"
 	"github.com/poise-lb/poise/internal/resolve"
 	"github.com/poise-lb/poise/l4/admit"
 	"github.com/poise-lb/poise/l4/cert"
@@ -24,30 +25,17 @@ type service struct {
 	certs *cert.Store // nil = its TLS, if any, does not end here
 }
 
-// service returns the configured service of that name, or nil.
-func (g *generation) service(name string) *service {
-	for _, s := range g.services {
-		if s.Name == name {
-			return s
-		}
-	}
-	return nil
-}
-
 // Check reads the files that a valid configuration names, certificates and prefixes,
 // as a start would, and looks its names up. Its error is everything that is wrong with
 // the files, one problem a line; the warnings are what a start would log. Each begins
 // with the key of the configuration that names the file.
 func Check(file *config.File) (warnings []string, err error) {
 	g := &generation{file: file}
-	for _, spec := range file.Pools {
-		g.pools = append(g.pools, &pool{Pool: spec})
-	}
 	if err := errors.Join(g.planServices(&generation{}), g.planUpstreams(), g.planFiles()); err != nil {
 		return nil, hidden(file, err)
 	}
 	warnings = g.warnings()
-	for _, w := range unresolved(file) {
+	for _, w := range control.Unresolved(file.Pools) {
 		warnings = append(warnings, file.Hide(w))
 	}
 	return warnings, nil
@@ -60,9 +48,9 @@ func (g *generation) warnings() (all []string) {
 			all = append(all, below("services."+s.Name, s.certs.Warnings())...)
 		}
 	}
-	for _, p := range g.pools {
-		if p.tls != nil {
-			all = append(all, below("pools."+p.Balance.Name, p.tls.Warnings())...)
+	for _, p := range g.file.Pools {
+		if c := g.clients[p.Balance.Name]; c != nil {
+			all = append(all, below("pools."+p.Balance.Name, c.Warnings())...)
 		}
 	}
 	for i, w := range all {
@@ -142,14 +130,17 @@ func (g *generation) planServices(old *generation) error {
 // planUpstreams reads what the pools of g need towards their backends.
 func (g *generation) planUpstreams() error {
 	var errs []error
-	for _, p := range g.pools {
+	g.clients = map[string]*cert.Client{}
+	for _, p := range g.file.Pools {
 		if p.TLS == nil {
 			continue
 		}
-		var err error
-		if p.tls, err = cert.LoadClient(*p.TLS); err != nil {
+		c, err := cert.LoadClient(*p.TLS)
+		if err != nil {
 			errs = append(errs, belowAll("pools."+p.Balance.Name, err))
+			continue
 		}
+		g.clients[p.Balance.Name] = c
 	}
 	return errors.Join(errs...)
 }
@@ -166,8 +157,8 @@ func (g *generation) planFiles() error {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 	}
-	look(g.file.Admin.State, "admin.state", maxStateFile)
-	for _, p := range g.pools {
+	look(g.file.Admin.State, "admin.state", control.MaxStateFile)
+	for _, p := range g.file.Pools {
 		key := "pools." + p.Balance.Name
 		look(p.Discovery.File, key+".backends_file", resolve.MaxFile)
 		if p.Check.Type != health.AllOf {
@@ -187,7 +178,7 @@ func (g *generation) planFiles() error {
 // mayConnect returns an error if a pool wants to connect in a way that this process
 // may not.
 func (g *generation) mayConnect() error {
-	for _, p := range g.pools {
+	for _, p := range g.file.Pools {
 		if !p.Transparent {
 			continue
 		}
@@ -199,15 +190,15 @@ func (g *generation) mayConnect() error {
 }
 
 // upstream says how the backends of p are connected to.
-func (p *pool) upstream() *tcp.Upstream {
+func (g *generation) upstream(p *control.Pool) *tcp.Upstream {
 	t := p.ProxyTLVs
 	return &tcp.Upstream{
-		Pool: p.balance, Source: p.Source, Transparent: p.Transparent,
+		Pool: p.Live, Source: p.Source, Transparent: p.Transparent,
 		Proxy: tcp.ProxyOut{
 			Version:   proxyVersion(p.SendProxy),
 			Authority: t.Authority, ALPN: t.ALPN, SSL: t.SSL, UniqueID: t.UniqueID, Custom: t.Custom,
 		},
-		TLS: p.tls, StartTLS: p.StartTLS, Replay: p.Replay,
+		TLS: g.clients[p.Balance.Name], StartTLS: p.StartTLS, Replay: p.Replay,
 	}
 }
 
@@ -223,16 +214,16 @@ func proxyVersion(word string) int {
 }
 
 // routes lists what the data path has to do.
-func (g *generation) routes() (t []tcp.Route, u []udp.Route) {
+func (g *generation) routes(pools *control.Set) (t []tcp.Route, u []udp.Route) {
 	to := map[string]*tcp.Upstream{"": nil}
-	for _, p := range g.pools {
-		to[p.Balance.Name] = p.upstream()
+	for _, p := range pools.Pools() {
+		to[p.Balance.Name] = g.upstream(p)
 	}
 	for _, s := range g.services {
 		if s.Protocol == "udp" {
-			p := g.pool(s.Pool)
+			p := pools.Pool(s.Pool)
 			u = append(u, udp.Route{
-				Spec: s.UDP, Pool: p.balance, Source: p.Source, Transparent: p.Transparent,
+				Spec: s.UDP, Pool: p.Live, Source: p.Source, Transparent: p.Transparent,
 				SendProxy: datagramProxy(p.SendProxy), ProxyTLVs: p.ProxyTLVs.Custom, Admit: s.admit,
 			})
 			continue
@@ -277,9 +268,9 @@ func (d *Daemon) certificates() (list []cert.Source) {
 			list = append(list, cert.Source{Name: "service " + s.Name, Files: s.certs})
 		}
 	}
-	for _, p := range g.pools {
-		if p.tls != nil {
-			list = append(list, cert.Source{Name: "pool " + p.Balance.Name, Files: p.tls})
+	for _, p := range g.file.Pools {
+		if c := g.clients[p.Balance.Name]; c != nil {
+			list = append(list, cert.Source{Name: "pool " + p.Balance.Name, Files: c})
 		}
 	}
 	return list
@@ -292,12 +283,7 @@ func (g *generation) encrypts() bool {
 			return true
 		}
 	}
-	for _, p := range g.pools {
-		if p.tls != nil {
-			return true
-		}
-	}
-	return false
+	return len(g.clients) > 0
 }
 
 // protocol is the word for what a service speaks with its clients.

@@ -23,27 +23,16 @@ func (s source) UDPServices() []*udp.Service {
 	return s.d.data.udp.Services()
 }
 
-func (s source) Pools() []*balance.Pool { return s.d.pools() }
+func (s source) Pools() []*balance.Pool { return s.d.control.Set().All() }
 
 func (s source) CheckStatus(b *balance.Backend) (health.Status, bool) {
-	m := s.d.generation.Load().members[b]
-	if m == nil || m.pool.Check.Type == "none" {
-		return health.Status{}, false
-	}
-	return s.d.monitor.Status(m.key)
+	return s.d.control.CheckStatus(b)
 }
 
-func (s source) Ejections(b *balance.Backend) uint64 {
-	m := s.d.generation.Load().members[b]
-	if m == nil {
-		return 0
-	}
-	e, _ := m.pool.outlier.Status(m.key)
-	return e.Total
-}
+func (s source) Ejections(b *balance.Backend) uint64 { return s.d.control.Ejection(b).Total }
 
 func (s source) StateChanges(b *balance.Backend) map[metrics.StateChange]uint64 {
-	return s.d.journal.of(b)
+	return s.d.control.StateChanges(b)
 }
 
 func (s source) LastReload() (at time.Time, ok bool) {
@@ -78,23 +67,3 @@ func (s source) BrokenCertificates() int {
 }
 
 func (s source) AccessLogDropped() uint64 { return s.d.access.Dropped() }
-
-// pools returns the configured pools and those that leave, by name.
-func (d *Daemon) pools() []*balance.Pool {
-	d.prune()
-	return d.generation.Load().balancePools()
-}
-
-// prune forgets leaving pools that have no connection left. Nobody does so by the
-// clock: a pool nobody looks at is in nobody's way. While a reload is under way
-// nothing is forgotten, because it may use one of them again.
-func (d *Daemon) prune() {
-	if len(d.generation.Load().leaving) == 0 || !d.applying.TryLock() {
-		return
-	}
-	defer d.discovery.tell() // follow may just have found the lock taken
-	defer d.applying.Unlock()
-	next := *d.generation.Load()
-	next.leaving = next.stillLeaving(time.Now())
-	d.generation.Store(&next)
-}

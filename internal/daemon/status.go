@@ -8,14 +8,13 @@ import (
 
 	"github.com/poise-lb/poise/health"
 	"github.com/poise-lb/poise/internal/admin"
-	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 )
 
 // Status describes everything that runs.
 func (d *Daemon) Status() admin.Status {
-	d.data.flush()
+	d.data.Flush()
 	g := d.generation.Load()
 	s := admin.Status{
 		Version:     d.options.Version,
@@ -46,7 +45,7 @@ func (d *Daemon) Status() admin.Status {
 		s.Services = append(s.Services, g.udpStatus(svc))
 	}
 	slices.SortStableFunc(s.Services, func(a, b admin.Service) int { return cmp.Compare(a.Name, b.Name) })
-	for _, p := range d.pools() {
+	for _, p := range d.control.Set().All() {
 		s.Pools = append(s.Pools, d.poolStatus(p))
 	}
 	return s
@@ -58,10 +57,7 @@ func (d *Daemon) poolStatus(p *balance.Pool) admin.Pool {
 		Name: snap.Name, Balance: balanceText(snap), Eligible: snap.Eligible, Panic: snap.Panic, OnBackup: snap.Backup,
 		Queue: snap.Waiting, Denied: snap.Denied, Strategies: d.strategyStatus(p, snap.Strategies), Backends: []admin.Backend{},
 	}
-	g := d.generation.Load()
-	if i := slices.IndexFunc(g.file.Pools, func(c config.Pool) bool { return c.Balance.Name == p.Name() }); i >= 0 {
-		s.Sources = d.discovery.sources(g.file.Pools[i])
-	}
+	s.Sources = d.control.Sources(p.Name())
 	for _, b := range slices.Concat(p.Backends(), p.Leaving()) {
 		one := d.backendStatus(b)
 		for _, m := range snap.Backends {
@@ -128,20 +124,20 @@ func (d *Daemon) backendStatus(b *balance.Backend) (s admin.Backend) {
 			s.ConnectFailures += b.Stats.ConnectFailures[r].Load()
 		}
 	}
-	m := d.generation.Load().members[b]
+	m := d.control.Set().Member(b)
 	if m == nil {
 		return s
 	}
 	defer d.operatorStatus(&s, m) // last: it says more about the reason
-	if e, _ := m.pool.outlier.Status(m.key); e.State != health.Closed {
+	if e := d.control.Ejection(b); e.State != health.Closed {
 		s.Reason, s.EjectedUntil = e.Why, e.Until
 	}
-	st, known := d.monitor.Status(m.key)
-	if !known || m.pool.Check.Type == "none" {
+	st, known := d.control.CheckStatus(b)
+	if !known {
 		return s
 	}
 	s.Check = &admin.Check{
-		Type:   m.pool.Check.Type,
+		Type:   m.Pool.Check.Type,
 		Up:     st.Up,
 		Reason: string(st.Reason),
 		Detail: st.Detail,

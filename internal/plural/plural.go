@@ -44,3 +44,12 @@ func Were[N ~int | ~int64 | ~uint64](n N) string {
 	}
 	return "were"
 }
+
+// Few lists texts; of more than eight the last words say how many there are besides.
+func Few(texts []string) string {
+	const most = 8
+	if len(texts) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)
+	}
+	return strings.Join(texts, ", ")
+}

@@ -32,9 +32,10 @@ func (l tooLarge) Error() string {
 
 func (l tooLarge) Is(target error) bool { return target == ErrLarge }
 
-// patience is how long a read may wait. Regular files do not let anybody wait but for
-// some of /proc and /sys, which call themselves regular and answer when there is news.
-const patience = time.Second
+// Patience is how long to wait for a disk where one could go on without. It is also how
+// long a read may wait: regular files make no reader wait but for some of /proc and
+// /sys, which call themselves regular and answer when there is news.
+const Patience = time.Second
 
 // Stat returns what is at path, links followed. Its error is a *fs.PathError; one says
 // that there is something else than a regular file.
@@ -87,7 +88,7 @@ func Read(path string, limit int64) ([]byte, fs.FileInfo, error) {
 	if info.Size() > limit {
 		return nil, nil, large
 	}
-	_ = f.SetReadDeadline(time.Now().Add(patience)) // most cannot have one, and need none
+	_ = f.SetReadDeadline(time.Now().Add(Patience)) // most cannot have one, and need none
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	switch {
 	case err != nil:

@@ -1,4 +1,4 @@
-package daemon
+package control
 
 import (
 	"cmp"
@@ -17,13 +17,14 @@ import (
 
 // stateFile is the content of the file that keeps what the operator has said.
 type stateFile struct {
-	Version  int    `json:"version"`
-	Backends []held `json:"backends"`
+	Version  int     `json:"version"`
+	Backends []Order `json:"backends"`
 }
 
 const (
 	stateVersion = 1
-	maxStateFile = 16 << 20 // some 100 000 backends
+	// MaxStateFile is the size up to which it is read: some 100 000 backends.
+	MaxStateFile = 16 << 20
 )
 
 // load reads the file at the start. Whatever is wrong with it is logged and keeps
@@ -87,8 +88,8 @@ func (o *operator) inspect(path string) error {
 // errState is the error of a file that can be read but not understood.
 var errState = errors.New("not a state file of this version")
 
-func readState(path string) ([]held, error) {
-	data, _, err := disk.Read(path, maxStateFile)
+func readState(path string) ([]Order, error) {
+	data, _, err := disk.Read(path, MaxStateFile)
 	if errors.Is(err, disk.ErrLarge) {
 		return nil, fmt.Errorf("%w: %w", errState, err)
 	}
@@ -98,10 +99,10 @@ func readState(path string) ([]held, error) {
 	return parseState(data)
 }
 
-func parseState(data []byte) ([]held, error) {
+func parseState(data []byte) ([]Order, error) {
 	var content stateFile
-	if len(data) > maxStateFile {
-		return nil, fmt.Errorf("%w: it is larger than %d bytes", errState, maxStateFile)
+	if len(data) > MaxStateFile {
+		return nil, fmt.Errorf("%w: it is larger than %d bytes", errState, MaxStateFile)
 	}
 	if err := json.Unmarshal(data, &content); err != nil {
 		return nil, fmt.Errorf("%w: %w", errState, err)
@@ -128,13 +129,13 @@ func (o *operator) use(path string) {
 }
 
 // errSlow is the error of a disk that takes longer than is waited for.
-var errSlow = fmt.Errorf("the disk has not taken it within %s", diskPatience)
+var errSlow = fmt.Errorf("the disk has not taken it within %s", disk.Patience)
 
 // save writes the file if it does not say what holds. Whoever has called set
 // before finds it in the file afterwards, unless that takes longer than
-// diskPatience: then it is written as soon as the disk takes it.
+// disk.Patience: then it is written as soon as the disk takes it.
 func (o *operator) save() error {
-	limit := time.NewTimer(diskPatience)
+	limit := time.NewTimer(disk.Patience)
 	defer limit.Stop()
 	select {
 	case o.saving <- struct{}{}:
@@ -182,11 +183,11 @@ func (o *operator) take() (path string, content stateFile) {
 		return "", content
 	}
 	o.unsaved = false
-	content = stateFile{Version: stateVersion, Backends: []held{}}
+	content = stateFile{Version: stateVersion, Backends: []Order{}}
 	for _, h := range o.held {
 		content.Backends = append(content.Backends, h)
 	}
-	slices.SortFunc(content.Backends, func(a, b held) int {
+	slices.SortFunc(content.Backends, func(a, b Order) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Address, b.Address))
 	})
 	return o.path, content

@@ -1,4 +1,4 @@
-package daemon
+package control
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func (j *journal) add(b *balance.Backend, c metrics.StateChange) {
 }
 
 // keep forgets all backends but the members of a generation.
-func (j *journal) keep(members map[*balance.Backend]*member) {
+func (j *journal) keep(members map[*balance.Backend]*Member) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	maps.DeleteFunc(j.counts, func(b *balance.Backend, _ map[metrics.StateChange]uint64) bool { return members[b] == nil })
@@ -45,9 +45,9 @@ func (j *journal) keep(members map[*balance.Backend]*member) {
 // note puts a change of a backend's state on record: a line in the log and one
 // more in the metrics, both with who made it and why. Every change there is goes
 // through here. Author and reason are words of metrics.Authors and metrics.StateReasons.
-func (d *Daemon) note(b *balance.Backend, level slog.Level, what, author, reason string, more ...any) {
-	d.journal.add(b, metrics.StateChange{Author: author, Reason: reason})
-	d.log.Log(context.Background(), level, what, append([]any{
+func (c *Control) note(b *balance.Backend, level slog.Level, what, author, reason string, more ...any) {
+	c.journal.add(b, metrics.StateChange{Author: author, Reason: reason})
+	c.log.Log(context.Background(), level, what, append([]any{
 		slog.String("pool", b.PoolName()), slog.String("backend", b.Name()),
 		slog.String("address", b.Addr().String()), slog.String("by", author), slog.String("reason", reason),
 	}, more...)...)

@@ -1,4 +1,4 @@
-package daemon
+package control
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ func TestStateFileRoundTrip(t *testing.T) {
 		_ = os.Remove(path)
 		o, _ := kept(path)
 		for i := range rapid.IntRange(0, 5).Draw(t, "n") {
-			h := held{
+			h := Order{
 				Pool:    rapid.StringMatching(`[a-z0-9][a-z0-9_-]{0,8}`).Draw(t, "pool"),
 				Backend: rapid.String().Draw(t, "backend"),
 				Address: fmt.Sprintf("10.0.0.%d:1", i),
@@ -43,7 +43,7 @@ func TestStateFileRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		again, log := kept(path)
-		if diff := cmp.Diff(o.all(), again.all(), compareHeld); diff != "" {
+		if diff := cmp.Diff(o.all(), again.all(), compareOrders); diff != "" {
 			t.Fatalf("%s\n%s", diff, log)
 		}
 	})
@@ -61,7 +61,7 @@ func TestStateFileMode(t *testing.T) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file without need: %v", err)
 	}
-	o.set("p|a", held{Pool: "p", Backend: "b", Address: "a", State: "drain"})
+	o.set("p|a", Order{Pool: "p", Backend: "b", Address: "a", State: "drain"})
 	if err := o.save(); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestStateFileCorrupt(t *testing.T) {
 		"state":    `{"version": 1, "backends": [{"pool": "p", "address": "a", "state": "up"}]}`,
 		"weight":   `{"version": 1, "backends": [{"pool": "p", "address": "a", "weight": 65536}]}`,
 		"no pool":  `{"version": 1, "backends": [{"address": "a", "state": "drain"}]}`,
-		"huge":     strings.Repeat(" ", maxStateFile+1),
+		"huge":     strings.Repeat(" ", MaxStateFile+1),
 		"binary":   "\x00\xff",
 		"trailing": `{"version": 1, "backends": []} x`,
 	} {
@@ -112,7 +112,7 @@ func TestStateFileCorrupt(t *testing.T) {
 			if aside, err := os.ReadFile(path + ".corrupt"); err != nil || string(aside) != content {
 				t.Errorf("%d bytes are kept of %d, %v", len(aside), len(content), err)
 			}
-			o.set("p|a", held{Pool: "p", Address: "a", State: "maint"})
+			o.set("p|a", Order{Pool: "p", Address: "a", State: "maint"})
 			if err := o.save(); err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func TestStateFileCannotBeWritten(t *testing.T) {
 	}
 	o, _ := kept("")
 	o.use(filepath.Join(file, "state.json"))
-	o.set("p|a", held{Pool: "p", Address: "a", State: "drain"})
+	o.set("p|a", Order{Pool: "p", Address: "a", State: "drain"})
 	for range 2 { // it is not taken for saved
 		if err := o.save(); err == nil {
 			t.Fatal("no error")

@@ -1,4 +1,4 @@
-package daemon
+package control
 
 import (
 	"os"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/poise-lb/poise/internal/admin"
+	"github.com/poise-lb/poise/l4/disk"
 )
 
 // What could not be read at the start is not replaced by the next command: what it
@@ -22,7 +23,7 @@ func TestUnreadStateFileStays(t *testing.T) {
 	if !strings.Contains(log.String(), "stays as it is") {
 		t.Errorf("the log:\n%s", log)
 	}
-	o.set("p|a", held{Pool: "p", Address: "a", State: "drain"})
+	o.set("p|a", Order{Pool: "p", Address: "a", State: "drain"})
 	for range 2 {
 		if err := o.save(); err == nil || !strings.Contains(err.Error(), "left as it is") {
 			t.Errorf("%v", err)
@@ -34,7 +35,7 @@ func TestUnreadStateFileStays(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeState(path, stateFile{stateVersion, []held{{Pool: "p", Address: "b", State: "maint"}}}); err != nil {
+	if err := writeState(path, stateFile{stateVersion, []Order{{Pool: "p", Address: "b", State: "maint"}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.save(); err == nil {
@@ -72,7 +73,7 @@ func TestStateFileBehindLink(t *testing.T) {
 	}
 	o, _ := kept(link) // leads to nothing yet
 	for _, state := range []string{"drain", "maint"} {
-		o.set("p|a", held{Pool: "p", Address: "a", State: state})
+		o.set("p|a", Order{Pool: "p", Address: "a", State: state})
 		if err := o.save(); err != nil {
 			t.Fatal(err)
 		}
@@ -99,26 +100,30 @@ func TestStateFileBehindLink(t *testing.T) {
 // what they have said is written when it answers again.
 func TestStateFileOnStuckDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.json")
-	d, _, reload := operatedDaemon(t, path)
+	const pools = "pools: {web: {backends: [{name: a, address: \"127.0.0.1:1\"}, \"127.0.0.1:2\"], check: {type: none}}}"
+	c, reload, _ := controlled(t, path, pools)
 	stuck := make(chan struct{})
-	d.operator.saving <- struct{}{} // so that the field can be changed
-	d.operator.write = func(path string, content stateFile) error {
+	c.operator.saving <- struct{}{} // so that the field can be changed
+	c.operator.write = func(path string, content stateFile) error {
 		<-stuck
 		return writeState(path, content)
 	}
-	<-d.operator.saving
+	<-c.operator.saving
 	began := time.Now()
 	for _, state := range []string{admin.OperatorDrain, admin.OperatorReady, admin.OperatorMaint} {
-		s := must(t)(d.SetState("web", "a", admin.StateRequest{State: state}))
-		if s.Operator != state || len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], errSlow.Error()) {
-			t.Errorf("%+v", s)
+		done, err := c.SetState("web", "a", admin.StateRequest{State: state})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Order(done.Member).Word() != state || len(done.Warnings) != 1 || !strings.Contains(done.Warnings[0], errSlow.Error()) {
+			t.Errorf("%+v", done)
 		}
 	}
-	reload("BOTH")
-	if err := d.Live(); err != nil {
-		t.Error(err)
+	reload(pools)
+	if what := c.Waits(func(try func() bool) bool { return try() }); what != "" {
+		t.Errorf("%s wait", what)
 	}
-	if took := time.Since(began); took > 3*diskPatience+10*time.Second {
+	if took := time.Since(began); took > 3*disk.Patience+10*time.Second {
 		t.Errorf("three commands and a reload took %s", took)
 	}
 	close(stuck)
@@ -131,7 +136,7 @@ func TestStateFileOnStuckDisk(t *testing.T) {
 			t.Fatalf("the file has %+v, %v", entries, err)
 		}
 	}
-	if err := d.operator.save(); err != nil {
+	if err := c.operator.save(); err != nil {
 		t.Error(err)
 	}
 }

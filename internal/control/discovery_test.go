@@ -1,4 +1,4 @@
-package daemon
+package control
 
 import (
 	"fmt"
@@ -13,8 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
-
-	"github.com/poise-lb/poise/internal/config"
 )
 
 // zone starts a name server that knows these records and returns its address.
@@ -95,7 +93,7 @@ unix:/run/a.sock 100 false 0 up`},
 			file := parse(t, "services: {}\npools: {pg: {"+tt.keys+"}}")
 			x := newDiscovery(slog.New(slog.NewTextHandler(io.Discard, nil)))
 			defer x.close()
-			x.prepare(t.Context(), &config.File{}, file)()
+			x.prepare(t.Context(), nil, file.Pools)()
 			got := ""
 			for _, b := range x.backends(file.Pools[0]) {
 				got += fmt.Sprintf("\n%s %d %t %d %s", b.Name, b.Weight, b.Backup, b.MaxConnections, b.Initial)
@@ -104,30 +102,5 @@ unix:/run/a.sock 100 false 0 up`},
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
-	}
-}
-
-// TestDiffDiscovery is what a reload says about names and files.
-func TestDiffDiscovery(t *testing.T) {
-	old := parse(t, `
-services: {}
-pools: {pg: {backends: ["db1:80", {name: x, address: "db2:80"}, "srv:_pg._tcp.internal"], backends_file: /a}}`)
-	now := parse(t, `
-services: {}
-pools: {pg: {backends: ["db3:80", {name: y, address: "db2:80", weight: 5}, "srv:_pg._tcp.internal"], backends_file: /b, max_connections: 5, resolve: {servers: [10.0.0.53], hold: 1m}}}`)
-	want := []string{
-		"pool pg: backend db2:80: name x -> y",
-		"pool pg: backend db2:80: weight 100 -> 5",
-		"pool pg: backend db2:80: max_connections 0 -> 5",
-		"pool pg: backend srv:_pg._tcp.internal: max_connections 0 -> 5",
-		"pool pg: backend db3:80 added",
-		"pool pg: backend db1:80 removed",
-		"pool pg: backends_file /a -> /b",
-		"pool pg: max_connections 0 -> 5",
-		"pool pg: resolve.servers the host's -> 10.0.0.53:53",
-		"pool pg: resolve.hold 10m0s -> 1m0s",
-	}
-	if diff := cmp.Diff(want, diff(old, now)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
 	}
 }

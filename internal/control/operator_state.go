@@ -1,4 +1,4 @@
-package daemon
+package control
 
 import (
 	"errors"
@@ -27,13 +27,13 @@ type operator struct {
 
 	mu      sync.Mutex // guards the following
 	path    string     // of the file; "" = there is none
-	held    map[string]held
+	held    map[string]Order
 	unsaved bool // the file does not say what held does
 }
 
-// held is what holds for one backend, known by pool and address as all verdicts
+// An Order is what the operator has said about one backend, known by pool and address as all verdicts
 // are: a renamed backend is the same server.
-type held struct {
+type Order struct {
 	Pool    string    `json:"pool"`
 	Backend string    `json:"backend"` // as it was called, for whoever reads the file
 	Address string    `json:"address"`
@@ -57,12 +57,12 @@ const absence = 10 * time.Minute
 func newOperator(log *slog.Logger) *operator {
 	return &operator{
 		log: log, dirty: make(chan struct{}, 1), write: writeState,
-		saving: make(chan struct{}, 1), held: map[string]held{},
+		saving: make(chan struct{}, 1), held: map[string]Order{},
 	}
 }
 
 // flags are those of the operator that are due.
-func (h held) flags() balance.Flag {
+func (h Order) flags() balance.Flag {
 	switch h.State {
 	case admin.OperatorDrain:
 		return balance.Drained
@@ -72,10 +72,10 @@ func (h held) flags() balance.Flag {
 	return 0
 }
 
-func (h held) nothing() bool { return h.State == "" && h.Weight == nil }
+func (h Order) nothing() bool { return h.State == "" && h.Weight == nil }
 
 // valid tells why h cannot be what was written.
-func (h held) valid() error {
+func (h Order) valid() error {
 	switch {
 	case h.Pool == "" || h.Address == "":
 		return errors.New("an entry without pool or address")
@@ -88,20 +88,20 @@ func (h held) valid() error {
 }
 
 // due returns what holds for a backend.
-func (o *operator) due(key string) held {
+func (o *operator) due(key string) Order {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.held[key]
 }
 
 // set makes h what holds under key.
-func (o *operator) set(key string, h held) {
+func (o *operator) set(key string, h Order) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.setLocked(key, h)
 }
 
-func (o *operator) setLocked(key string, h held) {
+func (o *operator) setLocked(key string, h Order) {
 	if h.nothing() {
 		delete(o.held, key)
 	} else {
@@ -154,11 +154,11 @@ func (o *operator) reconcile(spec balance.Spec, discovered bool, now time.Time) 
 }
 
 // forget lets go of the backends of all pools but those named.
-func (o *operator) forget(pools []*pool) {
+func (o *operator) forget(pools []*Pool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key, h := range o.held {
-		if !slices.ContainsFunc(pools, func(p *pool) bool { return p.Balance.Name == h.Pool }) {
+		if !slices.ContainsFunc(pools, func(p *Pool) bool { return p.Balance.Name == h.Pool }) {
 			o.forgetLocked(key)
 		}
 	}
@@ -167,15 +167,15 @@ func (o *operator) forget(pools []*pool) {
 func (o *operator) forgetLocked(key string) {
 	h := o.held[key]
 	o.log.Info("what the operator said about a backend is forgotten, for it is not configured any more", "pool", h.Pool,
-		"backend", h.Backend, "address", h.Address, "by", "configuration", "state", stateWord(h.State))
+		"backend", h.Backend, "address", h.Address, "by", "configuration", "state", h.Word())
 	delete(o.held, key)
 	o.changedLocked()
 }
 
-// stateWord is a state as the operator writes it.
-func stateWord(state string) string {
-	if state == "" {
+// Word is the state as the operator writes it.
+func (h Order) Word() string {
+	if h.State == "" {
 		return admin.OperatorReady
 	}
-	return state
+	return h.State
 }

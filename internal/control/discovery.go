@@ -1,7 +1,6 @@
-package daemon
+package control
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -45,15 +44,15 @@ const firstLookup = time.Second
 // prepare has the names and files of a configuration watched beside those of the one
 // that runs, until commit drops the latter. Files have been read when it returns,
 // names looked up if that was quick. commit reads nothing and waits for nothing.
-func (x *discovery) prepare(ctx context.Context, old, file *config.File) (commit func()) {
+func (x *discovery) prepare(ctx context.Context, old, pools []config.Pool) (commit func()) {
 	var files []resolve.FileTarget[[]balance.BackendSpec]
-	for _, p := range file.Pools {
+	for _, p := range pools {
 		if path := p.Discovery.File; path != "" {
 			files = append(files, resolve.FileTarget[[]balance.BackendSpec]{Key: p.Balance.Name, Path: path, Parse: p.ParseBackends})
 		}
 	}
 	swap := x.files.Prepare(files)
-	names := nameTargets(file)
+	names := nameTargets(pools)
 	x.names.Set(append(slices.Clone(names), nameTargets(old)...)) // of two with one key the first counts
 	ctx, cancel := context.WithTimeout(ctx, firstLookup)
 	defer cancel()
@@ -65,8 +64,8 @@ func (x *discovery) prepare(ctx context.Context, old, file *config.File) (commit
 }
 
 // nameTargets is how the names of a configuration are looked up.
-func nameTargets(file *config.File) (names []resolve.Target) {
-	for _, p := range file.Pools {
+func nameTargets(pools []config.Pool) (names []resolve.Target) {
+	for _, p := range pools {
 		r := p.Discovery.Resolve
 		for _, n := range p.Discovery.Names {
 			names = append(names, resolve.Target{
@@ -79,17 +78,17 @@ func nameTargets(file *config.File) (names []resolve.Target) {
 	return names
 }
 
-// unresolved looks all names of a configuration up once, at the same time, and
+// Unresolved looks all names of a configuration up once, at the same time, and
 // returns a warning for each that leads to no address now.
-func unresolved(file *config.File) (warnings []string) {
+func Unresolved(pools []config.Pool) (warnings []string) {
 	// One server has a second for its answer: time for one that is silent, and another.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*firstLookup+firstLookup/2)
 	defer cancel()
 	names := resolve.New(func(resolve.Key, resolve.Status) {})
 	defer names.Close()
-	names.Set(nameTargets(file))
+	names.Set(nameTargets(pools))
 	names.Settle(ctx)
-	for _, p := range file.Pools {
+	for _, p := range pools {
 		for _, n := range p.Discovery.Names {
 			st, _ := names.Status(nameKey(p, n))
 			switch {
@@ -236,124 +235,4 @@ func (x *discovery) sources(p config.Pool) (list []admin.Source) {
 		list = append(list, s)
 	}
 	return list
-}
-
-// discover makes pools follow what is found, until ctx ends.
-func (d *Daemon) discover(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.discovery.news:
-			d.follow()
-		}
-	}
-}
-
-// follow gives every pool the backends that it has now. It is a commit without a
-// configuration: nothing in it can fail, and connections stay where they are. While a
-// reload is under way it does nothing: that ends with a call of it.
-func (d *Daemon) follow() {
-	if !d.applying.TryLock() {
-		return
-	}
-	defer d.applying.Unlock()
-	old := d.generation.Load()
-	next := &generation{file: old.file, services: old.services, leaving: old.leaving}
-	var changed []*pool
-	for i, p := range old.pools { // in the order of the file's
-		backends := d.discovery.backends(old.file.Pools[i])
-		if !slices.EqualFunc(backends, p.Balance.Backends, alike) {
-			p = p.with(backends)
-			changed = append(changed, p)
-		}
-		next.pools = append(next.pools, p)
-	}
-	if len(changed) == 0 {
-		return
-	}
-	for _, p := range changed {
-		p.outlier.Update(p.Passive, p.keys())
-	}
-	var added, removed []*balance.Backend
-	d.verdicts.Lock()
-	for _, p := range changed {
-		before := p.balance.Backends()
-		d.update(p)
-		come, gone := match(before, p.balance.Backends(), (*balance.Backend).ID, func(_, _ *balance.Backend) {})
-		added, removed = append(added, come...), append(removed, gone...)
-	}
-	next.index()
-	d.generation.Store(next)
-	d.verdicts.Unlock()
-	d.monitor.Set(next.targets())
-	d.journal.keep(next.members)
-	for _, b := range added {
-		d.note(b, slog.LevelInfo, "backend is added", "resolver", "added")
-	}
-	for _, b := range removed {
-		d.note(b, slog.LevelInfo, "backend is removed", "resolver", "removed", "connections", b.Active())
-	}
-}
-
-// alike compares but for the flags a backend starts with, which Daemon.update
-// fills in.
-func alike(a, b balance.BackendSpec) bool {
-	a.Initial, b.Initial = 0, 0
-	return a == b
-}
-
-// with is p with other backends.
-func (p *pool) with(backends []balance.BackendSpec) *pool {
-	q := *p
-	q.Balance.Backends = backends
-	return &q
-}
-
-// discovery reports what a reload changes about where backends come from.
-func (d *differences) discovery(was, is config.Pool) {
-	old, now, pool, path := was.Discovery, is.Discovery, d.object, d.path
-	places := func(p config.Pool) map[string]string {
-		_, items := p.Items()
-		at := make(map[string]string, len(items))
-		for i, n := range p.Discovery.Names {
-			at[n.Address()] = path + "." + items[i]
-		}
-		return at
-	}
-	before, after := places(was), places(is)
-	text := func(f *config.File, at map[string]string, n config.Name) string {
-		return f.Told(at[n.Address()]+".address", n.Address())
-	}
-	added, removed := match(old.Names, now.Names, config.Name.Address, func(o, n config.Name) {
-		d.object = fmt.Sprintf("%s: backend %s", pool, text(d.is, after, n))
-		d.path, d.before = after[n.Address()], before[o.Address()]
-		d.value("name", o.Name, n.Name)
-		d.value("weight", o.Weight, n.Weight)
-		d.value("backup", o.Backup, n.Backup)
-		d.value("max_connections", o.MaxConnections, n.MaxConnections)
-	})
-	for _, n := range added {
-		d.addf("%s: backend %s added", pool, text(d.is, after, n))
-	}
-	for _, n := range removed {
-		d.addf("%s: backend %s removed", pool, text(d.was, before, n))
-	}
-	d.object, d.path, d.before = pool, path, ""
-	d.value("backends_file", old.File, now.File)
-	d.value("max_connections", old.MaxConnections, now.MaxConnections) // of those in the file
-	if !slices.Equal(old.Resolve.Servers, now.Resolve.Servers) {
-		d.addf("%s: resolve.servers %s -> %s", pool, serverTexts(d.was, path, old.Resolve.Servers), serverTexts(d.is, path, now.Resolve.Servers))
-	}
-	d.value("resolve.min_ttl", old.Resolve.MinTTL, now.Resolve.MinTTL)
-	d.value("resolve.max_ttl", old.Resolve.MaxTTL, now.Resolve.MaxTTL)
-	d.value("resolve.hold", old.Resolve.Hold, now.Resolve.Hold)
-}
-
-func serverTexts(f *config.File, pool string, servers []netip.AddrPort) string {
-	var texts []string
-	for i, s := range servers {
-		texts = append(texts, f.Told(fmt.Sprintf("%s.resolve.servers[%d]", pool, i), s.String()))
-	}
-	return cmp.Or(few(texts), "the host's")
 }

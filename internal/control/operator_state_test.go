@@ -1,4 +1,4 @@
-package daemon
+package control
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"github.com/poise-lb/poise/l4/balance"
 )
 
-var compareHeld = cmp.Options{cmpopts.IgnoreUnexported(held{}), cmpopts.SortSlices(func(a, b held) bool { return a.Address < b.Address })}
+var compareOrders = cmp.Options{cmpopts.IgnoreUnexported(Order{}), cmpopts.SortSlices(func(a, b Order) bool { return a.Address < b.Address })}
 
 // kept is an operator whose file is at path, and what it logs.
 func kept(path string) (*operator, *bytes.Buffer) {
@@ -24,7 +24,7 @@ func kept(path string) (*operator, *bytes.Buffer) {
 	return o, &log
 }
 
-func (o *operator) all() (list []held) {
+func (o *operator) all() (list []Order) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, h := range o.held {
@@ -47,8 +47,8 @@ func TestReconcile(t *testing.T) {
 		}
 		return s
 	}
-	drained := held{Pool: "p", Backend: "b", Address: addr(1).String(), State: "drain"}
-	weighed := held{Pool: "p", Backend: "b", Address: addr(1).String(), Weight: pointer(7), FileWeight: 100}
+	drained := Order{Pool: "p", Backend: "b", Address: addr(1).String(), State: "drain"}
+	weighed := Order{Pool: "p", Backend: "b", Address: addr(1).String(), Weight: pointer(7), FileWeight: 100}
 	both := weighed
 	both.State = "maint"
 	edited := drained
@@ -57,17 +57,17 @@ func TestReconcile(t *testing.T) {
 	other.Pool = "q"
 	for _, c := range []struct {
 		name       string
-		before     held
+		before     Order
 		spec       balance.Spec
 		discovered bool
-		after      held
+		after      Order
 	}{
 		{"drain stays", drained, spec(50, 1, 2), false, drained},
 		{"weight stays", weighed, spec(100, 1, 2), false, weighed},
-		{"the file is edited", weighed, spec(50, 1), false, held{}},
-		{"edited to what the operator said", weighed, spec(7, 1), false, held{}},
+		{"the file is edited", weighed, spec(50, 1), false, Order{}},
+		{"edited to what the operator said", weighed, spec(7, 1), false, Order{}},
 		{"a state outlives an edited weight", both, spec(50, 1), false, edited},
-		{"gone", drained, spec(100, 2), false, held{}},
+		{"gone", drained, spec(100, 2), false, Order{}},
 		{"not found for now", both, spec(100, 2), true, both},
 		{"another pool's", other, spec(100, 2), false, other},
 	} {
@@ -76,10 +76,10 @@ func TestReconcile(t *testing.T) {
 		o.unsaved = false
 		o.reconcile(c.spec, c.discovered, now)
 		got := o.due(key)
-		if diff := cmp.Diff(c.after, got, compareHeld); diff != "" {
+		if diff := cmp.Diff(c.after, got, compareOrders); diff != "" {
 			t.Errorf("%s:\n%s", c.name, diff)
 		}
-		if changed := !cmp.Equal(c.before, got, compareHeld); o.unsaved != changed {
+		if changed := !cmp.Equal(c.before, got, compareOrders); o.unsaved != changed {
 			t.Errorf("%s: to be written: %v", c.name, o.unsaved)
 		}
 	}
@@ -105,7 +105,7 @@ func TestReconcile(t *testing.T) {
 		}
 	}
 	o.set(key, drained)
-	o.forget([]*pool{{Pool: config.Pool{Balance: balance.Spec{Name: "q"}}}})
+	o.forget([]*Pool{{Pool: config.Pool{Balance: balance.Spec{Name: "q"}}}})
 	if len(o.all()) != 0 {
 		t.Error("a pool that is gone is remembered")
 	}
