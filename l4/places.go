@@ -23,8 +23,8 @@ func (p *Places) Take(limit int) bool {
 	}
 }
 
-// Give gives a place back.
-func (p *Places) Give() { p.taken.Add(-1) }
+// Give gives a place back, and returns how many are taken still.
+func (p *Places) Give() (left int64) { return p.taken.Add(-1) }
 
 // Taken returns how many are.
 func (p *Places) Taken() int64 { return p.taken.Load() }

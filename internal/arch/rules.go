@@ -16,8 +16,9 @@ var House = Rules{
 		"l4/admit":   {"l4", "l4/disk"},
 		"l4/cert":    {"l4", "l4/disk"},
 		"l4/tlsio":   {"l4/sock", "l4/loop"}, // the loop for its tests
-		"l4/tcp":     {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/wire", "l4/tlsio", "l4/notice", "l4/sock", "l4/loop"},
-		"l4/udp":     {"l4", "l4/balance", "l4/admit", "l4/wire", "l4/notice", "l4/sock", "l4/loop"},
+		"l4/service": {"l4", "l4/notice", "l4/sock", "l4/loop"},
+		"l4/tcp":     {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/wire", "l4/tlsio", "l4/notice", "l4/service", "l4/sock", "l4/loop"},
+		"l4/udp":     {"l4", "l4/balance", "l4/admit", "l4/wire", "l4/notice", "l4/service", "l4/sock", "l4/loop"},
 
 		"health": {"l4/disk", "l4/source", "l4/wire", "internal/plural"},
 		"bpf":    nil,
@@ -38,7 +39,7 @@ var House = Rules{
 		"internal/arch":    nil,
 
 		// These read the nouns and counters of the domain.
-		"internal/metrics":   {"l4", "l4/balance", "l4/cert", "l4/loop", "l4/sock", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
+		"internal/metrics":   {"l4", "l4/balance", "l4/cert", "l4/loop", "l4/service", "l4/sock", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
 		"internal/accesslog": {"internal/spool", "l4", "l4/balance", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
 
 		// The only writer of pools. It calls the data path through an interface of its own.
@@ -59,6 +60,7 @@ var House = Rules{
 		{"internal/control"},
 		{"l7", "health", "bpf"},
 		{"l4/tcp", "l4/udp"},
+		{"l4/service"},
 		{"l4/balance", "l4/admit", "l4/cert", "l4/tlsio"},
 		{"l4/loop"},
 		{"l4/wire", "l4/notice", "l4/source", "l4/disk", "l4/sock", "l4"},

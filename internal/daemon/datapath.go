@@ -10,6 +10,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	listening "github.com/poise-lb/poise/l4/service"
 	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/tcp"
 	"github.com/poise-lb/poise/l4/udp"
@@ -31,8 +32,9 @@ func (p *datapath) start(n int, log *slog.Logger, c *control.Control, ended func
 		return err
 	}
 	p.descriptors = new(sock.Descriptors)
-	p.tcp = tcp.NewServer(p.loops, p.descriptors, log, tcp.Hooks{Connected: c.Connected, Fared: c.Fared, Ended: ended})
-	p.udp = udp.NewServer(p.loops, p.descriptors, log, udp.Hooks{Began: c.Began, Answered: c.Answered, Refused: c.Refused, Ended: ended})
+	host := listening.Host{Loops: p.loops, Descriptors: p.descriptors, Log: log}
+	p.tcp = tcp.NewServer(host, tcp.Hooks{Connected: c.Connected, Fared: c.Fared, Ended: ended})
+	p.udp = udp.NewServer(host, udp.Hooks{Began: c.Began, Answered: c.Answered, Refused: c.Refused, Ended: ended})
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/service"
 	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/tcp"
 )
@@ -150,7 +151,7 @@ func TestGaugesStayTrue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer loops.Stop()
-	server := tcp.NewServer(loops, new(sock.Descriptors), quiet(), tcp.Hooks{})
+	server := tcp.NewServer(service.Host{Loops: loops, Descriptors: new(sock.Descriptors), Log: quiet()}, tcp.Hooks{})
 	defer server.Close()
 	a, b, dead := echo(t), echo(t), refusing(t)
 	spec := func(name string, addrs ...netip.AddrPort) balance.Spec {

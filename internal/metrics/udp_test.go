@@ -12,6 +12,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/service"
 	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/udp"
 )
@@ -67,7 +68,7 @@ func TestUDPServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer loops.Stop()
-	server := udp.NewServer(loops, new(sock.Descriptors), quiet(), udp.Hooks{})
+	server := udp.NewServer(service.Host{Loops: loops, Descriptors: new(sock.Descriptors), Log: quiet()}, udp.Hooks{})
 	defer server.Close()
 	spec := poolSpec("p", balance.BackendSpec{Name: "a", Addr: balance.Address{AddrPort: echoUDP(t)}, Weight: 100})
 	pool := balance.New(spec, nil)

@@ -62,7 +62,7 @@ func (c *conn) noneLeft(err error) {
 	case c.up.Pool.QueueSpec().Size > 0:
 		c.finish(l4.QueueFull, l4.Proxy)
 	default:
-		c.worker.server.notify(c.route.service, noticeBusy, c.up.Pool.Name())
+		c.route.service.Notify(noticeBusy, c.up.Pool.Name())
 		c.finish(l4.RefusedLimit, l4.Proxy)
 	}
 }

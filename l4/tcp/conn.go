@@ -92,12 +92,11 @@ func (c *conn) begin() {
 			return
 		}
 	}
-	if !svc.active.Take(r.Spec.MaxConnections) {
-		w.server.notify(svc, noticeServiceFull, "")
+	if !svc.Take(r.Spec.MaxConnections) {
+		svc.Notify(noticeServiceFull, "")
 		c.refuse(l4.RefusedLimit)
 		return
 	}
-	w.server.active.Add(1)
 	c.phase = connecting
 	if errno := w.loop.Add(int(c.client.fd), &c.client); errno != 0 {
 		c.finish(l4.NoDescriptors, l4.Proxy)
@@ -126,7 +125,7 @@ func (c *conn) refuse(o l4.Outcome) {
 	if c.client.fd >= 0 {
 		sock.Reset(int(c.client.fd))
 	}
-	c.worker.server.descriptors.Give(2)
+	c.worker.server.Descriptors.Give(2)
 	c.report(o, l4.Proxy)
 	c.leave()
 	c.worker.release(c)

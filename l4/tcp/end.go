@@ -27,10 +27,10 @@ func (c *conn) finish(o l4.Outcome, by l4.Side) {
 	}
 	c.closeSide(&c.client)
 	c.closeSide(&c.backend)
-	w.server.descriptors.Give(2)
+	w.server.Descriptors.Give(2)
 	c.phase = closed
 	if kind, ok := noticeOf(o); ok {
-		w.server.notify(c.route.service, kind, c.poolName())
+		c.route.service.Notify(kind, c.poolName())
 	}
 	c.doneShaking()
 	c.dropAhead()
@@ -38,8 +38,7 @@ func (c *conn) finish(o l4.Outcome, by l4.Side) {
 	c.report(o, by)
 	c.lease.Release()
 	c.leave()
-	c.route.service.active.Give()
-	w.server.active.Add(-1)
+	c.route.service.Give()
 	w.release(c)
 }
 
@@ -118,7 +117,7 @@ func (c *conn) report(o l4.Outcome, by l4.Side) {
 		Wait:  c.waited, Connect: c.connecting, FirstByte: c.firstByte, Total: total,
 		BytesIn: c.client.moved, BytesOut: c.backend.moved,
 		Retries: int(c.retries), Outcome: o, By: by, Strategy: c.strategy, QueuePos: int(c.queuePos),
-		ActConn: w.server.active.Load(), SvcConn: svc.active.Taken(),
+		ActConn: w.server.Active(), SvcConn: svc.Active(),
 	}
 	if c.up != nil {
 		w.session.PoolConn = c.up.Pool.Active()

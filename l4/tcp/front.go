@@ -185,7 +185,7 @@ func (c *conn) interpret() {
 func (c *conn) readProxy(f *front) (more bool) {
 	n, err := f.proxy.Next(f.rest())
 	if err != nil {
-		c.worker.server.notify(c.route.service, noticeBadProxy, err.Error())
+		c.route.service.Notify(noticeBadProxy, err.Error())
 		c.finish(l4.BadProxyHeader, l4.Client)
 		return false
 	}
@@ -268,7 +268,7 @@ func (c *conn) readHello(f *front) (more bool) {
 // routeTo sends the connection to an upstream, or closes it because there is none.
 func (c *conn) routeTo(to *Upstream, otherwise string) {
 	if to == nil {
-		c.worker.server.notify(c.route.service, noticeBadHello, otherwise)
+		c.route.service.Notify(noticeBadHello, otherwise)
 		c.finish(l4.BadTLSHello, l4.Client)
 		return
 	}

@@ -14,7 +14,7 @@ func (c *conn) beginShaking() bool {
 	w, f, svc := c.worker, c.front, c.route.service
 	limit := c.route.Spec.MaxHandshakes
 	if n := svc.Stats.HandshakesActive.Add(1); limit > 0 && n > int64(limit) {
-		w.server.notify(svc, noticeHandshakes, "")
+		svc.Notify(noticeHandshakes, "")
 		oldest := w.shaking.oldest
 		for oldest != nil && oldest.conn.route.service != svc {
 			oldest = oldest.younger

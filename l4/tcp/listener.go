@@ -1,39 +1,29 @@
 package tcp
 
 import (
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/service"
 	"github.com/poise-lb/poise/l4/sock"
 )
 
-// A listener is one address; every worker has a socket of its own for it, and
-// the kernel spreads connections over them (SO_REUSEPORT). It stays open for as
-// long as any service listens there, whatever else a reload changes.
-type listener struct {
-	listen  l4.Listen
-	route   atomic.Pointer[route]
-	sockets []*acceptor // one per worker
-	// replaced says that another listener has clients' addresses in common with this
-	// one, which goes: a wildcard in the place of one of its addresses, or the other
-	// way round. Then clients must not be dropped, they would be a second late: its
-	// sockets are withdrawn. It is set before it is retired.
-	replaced bool
-	gone     sync.WaitGroup
-}
+// What package service does for TCP.
+type (
+	listening = service.Server[route, ServiceStats, *acceptor]
+	listener  = service.Listener[route, *acceptor]
+	plan      = service.Plan[route, ServiceStats]
+)
 
 // An acceptor is a worker's socket of a listener, owned by its loop.
 type acceptor struct {
-	worker   *worker
-	listener *listener
-	fd       int // -1 when closed
-	timer    loop.Timer
-	paused   bool
-	retiring bool
-	due      bool // its grace is over: it ends when its queue is empty
+	worker    *worker
+	listener  *listener
+	fd        int // -1 when closed
+	timer     loop.Timer
+	paused    bool
+	keepalive Keepalive // of the connections it accepts
 }
 
 const (
@@ -51,45 +41,50 @@ const (
 
 var acceptErrorNames = [numAcceptErrors]string{"no_descriptors", "no_memory", "other"}
 
-// begin starts to take connections. It runs on the loop. All that can be wrong
-// with the socket has been found out when it was bound; should the kernel still
-// say no, the operator hears of it and the other workers' sockets serve.
-func (a *acceptor) begin() {
+func (s *Server) acceptors(l *listener, fds []int) (list []*acceptor) {
+	for i, fd := range fds {
+		a := &acceptor{worker: s.workers[i], listener: l, fd: fd}
+		a.timer.Owner = a
+		list = append(list, a)
+	}
+	return list
+}
+
+// Descriptor is part of service.Socket.
+func (a *acceptor) Descriptor() int { return a.fd }
+
+// Begin starts to take connections.
+func (a *acceptor) Begin() {
 	if a.worker.down {
 		sock.Close(a.fd)
 		a.fd = -1
-		a.listener.gone.Done()
 		return
 	}
 	a.worker.acceptors[a] = struct{}{}
+	a.keepalive = a.listener.Route().Spec.Keepalive
 	err := sock.Listen(a.fd)
 	if errno := a.worker.loop.Add(a.fd, a); err == nil && errno != 0 {
 		err = errno
 	}
 	if err != nil {
 		a.worker.server.acceptErrors[acceptOther].Add(1)
-		a.worker.server.notify(a.listener.route.Load().service, noticeAccept, err.Error())
-		a.finish() // a socket that listens and never accepts would swallow its share of clients
+		a.listener.Route().service.Notify(noticeAccept, err.Error())
+		a.shut()
 	}
 }
 
 // Ready accepts what is waiting.
 func (a *acceptor) Ready(sock.Events) {
-	if a.paused || a.fd < 0 {
-		return
-	}
-	if a.acceptSome() {
+	if !a.paused && a.Turn() {
 		a.worker.loop.Again(a.fd, sock.Readable)
-	} else if a.due {
-		a.finish()
 	}
 }
 
-// acceptSome takes connections for a turn and reports whether there may be more.
-func (a *acceptor) acceptSome() bool {
+// Turn takes connections for a turn and reports whether there may be more.
+func (a *acceptor) Turn() bool {
 	w := a.worker
-	for {
-		if !w.server.descriptors.Take(2) {
+	for a.fd >= 0 {
+		if !w.server.Descriptors.Take(2) {
 			a.pause(acceptNoDescriptors, "out of file descriptors")
 			return false
 		}
@@ -101,7 +96,7 @@ func (a *acceptor) acceptSome() bool {
 			}
 			continue
 		}
-		w.server.descriptors.Give(2)
+		w.server.Descriptors.Give(2)
 		switch errno {
 		case sock.EAGAIN:
 			return false
@@ -118,54 +113,41 @@ func (a *acceptor) acceptSome() bool {
 			return false
 		}
 	}
+	return false
 }
 
 func (a *acceptor) pause(reason int, detail string) {
 	w := a.worker
 	w.server.acceptErrors[reason].Add(1)
-	w.server.notify(a.listener.route.Load().service, noticeAccept, detail)
+	a.listener.Route().service.Notify(noticeAccept, detail)
 	w.dropPipes()
-	if a.retiring {
-		return // its timer ends it
-	}
 	a.paused = true
 	w.loop.Start(&a.timer, acceptPause)
 }
 
-// Expired ends a pause, or the grace of a retiring listener.
+// Expired ends a pause.
 func (a *acceptor) Expired(*loop.Timer) {
-	if a.retiring {
-		a.due = true
-		a.Ready(0)
-		return
-	}
 	a.paused = false
-	a.worker.server.descriptors.Refresh()
+	a.worker.server.Descriptors.Refresh()
 	a.Ready(0)
 }
 
-// retire closes the listener's sockets in a way that resets nobody: no new
-// handshakes, time for those under way, everything accepted, then closed.
-// gone is done when the last socket is closed.
-func (l *listener) retire() {
-	for _, a := range l.sockets {
-		a.worker.loop.Post(a.retire) // after the loop has shut down there is none
-	}
-}
-
-func (a *acceptor) retire() {
-	if a.fd < 0 || a.retiring {
-		return
-	}
-	a.retiring, a.paused = true, false
-	if !a.listener.replaced {
+// Retire keeps new handshakes away, so that closing the socket resets no client: those
+// under way have the grace of the listener.
+func (a *acceptor) Retire(bool) {
+	if a.fd >= 0 && !a.listener.Withdrawn() {
 		sock.RefuseNew(a.fd) // without it, at worst what comes in the last instant is reset
 	}
-	a.worker.loop.Start(&a.timer, retireGrace)
-	a.Ready(0)
 }
 
-func (a *acceptor) finish() {
+// Close takes what has come since the last turn, and closes the socket.
+func (a *acceptor) Close() {
+	a.Turn()
+	a.shut()
+}
+
+// shut closes the socket; what is in its queue is lost.
+func (a *acceptor) shut() {
 	if a.fd < 0 {
 		return
 	}
@@ -174,5 +156,34 @@ func (a *acceptor) finish() {
 	sock.Close(a.fd)
 	a.fd = -1
 	delete(a.worker.acceptors, a)
-	a.listener.gone.Done()
+}
+
+// succeed has clients of listeners that go be taken by others that mean them too: a
+// wildcard in the place of one of its addresses, or the other way round. They must not
+// be dropped, or they would be a second late, so the old sockets are withdrawn.
+func (s *Server) succeed(old, present []*listener) {
+	s.Loops.Do(func(i int, _ *loop.Loop) {
+		for _, l := range present {
+			l.Sockets[i].follow()
+		}
+	})
+	for _, l := range old {
+		if len(l.Overlapping(present)) > 0 {
+			s.Withdraw(l)
+		}
+	}
+}
+
+// follow makes the socket as the route wants it.
+func (a *acceptor) follow() {
+	if k := a.listener.Route().Spec.Keepalive; a.fd >= 0 && k != a.keepalive {
+		a.keepalive = k
+		listenOptions(a.listener.Listen, &a.listener.Route().Spec).SetInherited(a.fd)
+	}
+}
+
+func listenOptions(l l4.Listen, spec *Spec) sock.ListenOptions {
+	o := sock.ListenOptions{BindOptions: sock.BindOptions{V6Only: l.V6Only, Freebind: spec.Freebind}}
+	o.KeepaliveIdle, o.KeepaliveInterval, o.KeepaliveProbes = spec.Keepalive.seconds()
+	return o
 }

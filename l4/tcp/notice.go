@@ -6,10 +6,8 @@ import (
 )
 
 // What an operator hears of, of each service.
-type noticeKind uint8
-
 const (
-	noticeNoBackend noticeKind = iota
+	noticeNoBackend = iota
 	noticeBusy
 	noticeQueueFull
 	noticeQueueTimeout
@@ -44,7 +42,7 @@ var notices = [numNoticeKinds]notice.Kind{
 }
 
 // noticeOf maps the outcomes an operator should hear of.
-func noticeOf(o l4.Outcome) (noticeKind, bool) {
+func noticeOf(o l4.Outcome) (kind int, ok bool) {
 	switch o {
 	case l4.NoBackend:
 		return noticeNoBackend, true
@@ -58,8 +56,4 @@ func noticeOf(o l4.Outcome) (noticeKind, bool) {
 		return noticeNoDescriptors, true
 	}
 	return 0, false
-}
-
-func (s *Server) notify(svc *Service, kind noticeKind, detail string) {
-	s.notices.Post(&svc.noticed[kind], notices[kind], svc.Name, detail)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/service"
 	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/tcp"
 )
@@ -37,7 +38,7 @@ func TestResetNoticedByFullOutbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(loops.Stop)
-	s := tcp.NewServer(loops, new(sock.Descriptors), slog.New(slog.DiscardHandler), tcp.Hooks{Ended: func(s *l4.Session) {
+	s := tcp.NewServer(service.Host{Loops: loops, Descriptors: new(sock.Descriptors), Log: slog.New(slog.DiscardHandler)}, tcp.Hooks{Ended: func(s *l4.Session) {
 		if s.BytesIn == 3 {
 			time.Sleep(500 * time.Millisecond)
 		}

@@ -79,7 +79,7 @@ func (c *conn) replayElsewhere(errno sock.Errno) bool {
 	c.connecting = l4.Unreached
 	c.patience = w.loop.Now() + c.route.Spec.ConnectTotal
 	c.phase = connecting
-	w.server.notify(c.route.service, noticeReplay, b.Name())
+	c.route.service.Notify(noticeReplay, b.Name())
 	c.connect()
 	return true
 }

@@ -34,7 +34,7 @@ func (c *conn) secured(err error) {
 	svc := c.route.service
 	c.doneShaking()
 	if err != nil {
-		c.worker.server.notify(svc, noticeHandshake, err.Error())
+		svc.Notify(noticeHandshake, err.Error())
 		c.finish(l4.TLSFailed, l4.Client)
 		return
 	}
@@ -137,7 +137,7 @@ func (c *conn) verify() {
 	}
 	t.Handshake(nil, func(err error) {
 		if err != nil {
-			c.worker.server.notify(c.route.service, noticeBackendTLS, c.lease.Backend().Name()+": "+err.Error())
+			c.route.service.Notify(noticeBackendTLS, c.lease.Backend().Name()+": "+err.Error())
 			c.failure = l4.ConnectTLS
 			c.tryAnother()
 			return

@@ -52,6 +52,35 @@ func TestReloadKeepsListenersAndConnections(t *testing.T) {
 	c.Close()
 }
 
+// A service that is removed is listed for as long as it has connections, also those that
+// its listener accepts on its way out, whoever has looked when there was none.
+func TestListedWhileListenerCloses(t *testing.T) {
+	p := start(t, one(echo(t)))
+	release := make(chan struct{})
+	p.loops.Each(func(int) { <-release })
+	c := p.dial() // into the queue
+	change, err := p.Prepare(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { change.Commit(); close(done) }()
+	for range 20 {
+		p.Services()
+		time.Sleep(time.Millisecond) // Commit has begun, or begins later: it makes no difference
+	}
+	close(release)
+	<-done
+	if err := ping(c); err != nil {
+		t.Fatal(err)
+	}
+	if svc := p.Services(); len(svc) != 1 || svc[0].Active() != 1 || !svc[0].Leaving() {
+		t.Errorf("%d services listed, and a connection of one is open", len(svc))
+	}
+	c.Close()
+	eventually(t, "the service to go", func() bool { return len(p.Services()) == 0 })
+}
+
 // Connections that are in the accept queue of a listener being removed are
 // served, those that come later refused, open ones go on.
 func TestRemoveListenerUnderLoad(t *testing.T) {

@@ -47,6 +47,11 @@ type Keepalive struct {
 	Unanswered time.Duration
 }
 
+// seconds returns the settings in the whole seconds that the kernel takes.
+func (k Keepalive) seconds() (idle, interval, probes int) {
+	return int(max(k.Idle, time.Second) / time.Second), int(max(k.Interval, time.Second) / time.Second), k.Probes
+}
+
 // ProxyIn says from whom a PROXY header is expected. Peers that are not trusted
 // are taken for clients, and what they send for payload.
 type ProxyIn struct {

@@ -24,7 +24,7 @@ func (s *Server) Stalled(b *balance.Backend) (stalled, established int) {
 		return 0, 0
 	}
 	var stuck, all atomic.Int64
-	s.loops.Within(time.Second, func(i int) {
+	s.Loops.Within(time.Second, func(i int) {
 		for c := s.workers[i].conns.first; c != nil; c = c.next {
 			if c.phase != relaying || c.lease.Backend() != b {
 				continue

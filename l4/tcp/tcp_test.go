@@ -21,6 +21,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/service"
 	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/tcp"
 )
@@ -62,7 +63,7 @@ func startOn(t *testing.T, n int, backends []balance.BackendSpec, adjust ...func
 		t.Fatal(err)
 	}
 	t.Cleanup(loops.Stop)
-	s := tcp.NewServer(loops, new(sock.Descriptors), log, tcp.Hooks{
+	s := tcp.NewServer(service.Host{Loops: loops, Descriptors: new(sock.Descriptors), Log: log}, tcp.Hooks{
 		Connected: func(_ *balance.Backend, r l4.ConnectReason) {
 			p.mu.Lock()
 			defer p.mu.Unlock()

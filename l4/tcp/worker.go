@@ -65,11 +65,11 @@ func newWorker(s *Server, l *loop.Loop) *worker {
 // accepted starts the life of a connection; two descriptors are reserved for it.
 func (w *worker) accepted(l *listener, fd int, peer netip.AddrPort) {
 	c := w.newConn()
-	c.route = l.route.Load()
+	c.route = l.Route()
 	c.start, c.last = w.loop.Now(), w.loop.Now()
 	c.client.fd = int32(fd)
-	c.flow = l4.Flow{Proto: l4.TCP, Client: peer, VIP: l.listen.Addr}
-	if l.listen.Addr.Addr().IsUnspecified() {
+	c.flow = l4.Flow{Proto: l4.TCP, Client: peer, VIP: l.Listen.Addr}
+	if l.Listen.Addr.Addr().IsUnspecified() {
 		c.flow.VIP = sock.LocalAddr(fd)
 	}
 	c.begin()
@@ -146,11 +146,11 @@ func (w *worker) flushCounts() {
 	}
 }
 
-// shut closes everything, right before the loop stops.
-func (w *worker) shut() {
+// Shut closes everything, right before the loop stops.
+func (w *worker) Shut() {
 	w.down = true
 	for a := range w.acceptors {
-		a.finish() // what is in the queue is lost
+		a.shut()
 	}
 	w.closeAll(l4.Killed, func(*conn) bool { return true })
 	w.dropPipes()
@@ -201,12 +201,12 @@ func (w *worker) takePipe() sock.Pipe {
 		w.pipes = w.pipes[:n-1]
 		return p
 	}
-	if !w.server.descriptors.Take(2) {
+	if !w.server.Descriptors.Take(2) {
 		return sock.Pipe{}
 	}
 	p, errno := sock.NewPipe()
 	if errno != 0 {
-		w.server.descriptors.Give(2)
+		w.server.Descriptors.Give(2)
 	}
 	return p
 }
@@ -222,7 +222,7 @@ func (w *worker) givePipe(p sock.Pipe) {
 
 func (w *worker) closePipe(p sock.Pipe) {
 	p.Close()
-	w.server.descriptors.Give(2)
+	w.server.Descriptors.Give(2)
 }
 
 // dropPipes closes the spare pipes, when descriptors are needed for clients.

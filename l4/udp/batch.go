@@ -67,7 +67,7 @@ func (t *traffic) add(datagrams uint64, bytes int) {
 func (t *traffic) lose(r DropReason, datagrams, bytes int) {
 	t.datagrams -= uint64(datagrams)
 	t.bytes -= uint64(bytes)
-	t.service.drop(r, uint64(datagrams))
+	t.service.Stats.drop(r, uint64(datagrams))
 }
 
 // news returns what has been added since it was last called.

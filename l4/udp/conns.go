@@ -14,7 +14,7 @@ var phaseNames = [...]string{closed: "closing", open: "open", leaving: "closing"
 // oldest on until it has enough, which stops its traffic for as long; one that does
 // not do so within a second is left out.
 func (s *Server) Conns(limit int, pool, backend string) []l4.Conn {
-	return l4.Oldest(loop.Gather(s.loops, time.Second, func(i int) []l4.Conn {
+	return l4.Oldest(loop.Gather(s.Loops, time.Second, func(i int) []l4.Conn {
 		return s.workers[i].oldest(limit, pool, backend)
 	}), limit)
 }

@@ -77,7 +77,7 @@ func (s *session) retire(o l4.Outcome, by l4.Side) {
 func (s *session) dismiss() {
 	s.admitted.Release(s.flow.Client.Addr())
 	s.admitted = nil
-	s.worker.server.dismiss(s.route.service)
+	s.route.service.Give()
 }
 
 // isDone reports whether the backend has sent all the replies that are due.
@@ -150,12 +150,7 @@ func (s *session) end(o l4.Outcome, by l4.Side) {
 	s.lease.Release()
 	l := s.receiver.listener
 	w.release(s)
-	if l.sessions.Add(-1) == 0 && l.retired.Load() {
-		select {
-		case w.server.vacated <- struct{}{}:
-		default: // it is being looked at already
-		}
-	}
+	l.Leave()
 }
 
 // hangUp closes the session's connection to a backend. Its port rests while that may
@@ -164,7 +159,7 @@ func (s *session) hangUp(c connection, backend netip.AddrPort) {
 	w := s.worker
 	w.loop.Remove(int(c.fd))
 	w.closeSocket(int(c.fd), c.local, backend)
-	w.server.descriptors.GiveShare(1)
+	w.server.Descriptors.GiveShare(1)
 	w.server.rests.add(c.local, backend, s.expects())
 	c.givePort()
 }
@@ -173,7 +168,7 @@ func (s *session) hangUp(c connection, backend netip.AddrPort) {
 func (s *session) flushCounts() {
 	count(&s.in, &s.out, s.lease.Backend())
 	if s.bursts { // no other loses anything
-		s.route.service.overflow(int(s.fd), &s.lost)
+		s.route.service.Stats.overflow(int(s.fd), &s.lost)
 	}
 }
 
@@ -211,7 +206,7 @@ func (s *session) report(o l4.Outcome, by l4.Side) {
 		FirstByte: s.firstByte, Total: total, Retries: int(s.retries),
 		BytesIn: s.in.bytes, BytesOut: s.out.bytes, DatagramsIn: s.in.datagrams, DatagramsOut: s.out.datagrams,
 		Outcome: o, By: by, Strategy: s.lease.Strategy(),
-		ActConn: w.server.active.Load() + 1, SvcConn: svc.active.Taken() + 1, PoolConn: s.route.Pool.Active(),
+		ActConn: w.server.Active() + 1, SvcConn: svc.Active() + 1, PoolConn: s.route.Pool.Active(),
 		BackendConn: b.Active(),
 	}
 	w.server.hooks.Ended(&w.session)
@@ -223,16 +218,16 @@ func (w *worker) refuse(f l4.Flow, r *route, o l4.Outcome) {
 	w.refusal = o
 	svc.Stats.Outcomes[o].Add(1)
 	if kind, ok := noticeOf(o); ok {
-		w.server.notify(svc, kind, r.Pool.Name())
+		svc.Notify(kind, r.Pool.Name())
 	}
-	if w.server.hooks.Ended == nil || !svc.sampled[o].Pass() {
+	if w.server.hooks.Ended == nil || !svc.Stats.sampled[o].Pass() {
 		return
 	}
 	w.session = l4.Session{
 		Service: svc.Name, Pool: r.Pool.Name(), Flow: f, Start: time.Now(),
 		Wait: l4.Unreached, Connect: l4.Unreached, FirstByte: l4.Unreached,
 		Outcome: o, By: l4.Proxy,
-		ActConn: w.server.active.Load(), SvcConn: svc.active.Taken(), PoolConn: r.Pool.Active(),
+		ActConn: w.server.Active(), SvcConn: svc.Active(), PoolConn: r.Pool.Active(),
 	}
 	w.server.hooks.Ended(&w.session)
 }

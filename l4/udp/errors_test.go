@@ -12,6 +12,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/service"
 	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/udp"
 	"github.com/poise-lb/poise/l4/wire"
@@ -122,7 +123,7 @@ func TestLogIsNotFlooded(t *testing.T) {
 	}
 	t.Cleanup(loops.Stop)
 	log := new(buffer)
-	s := udp.NewServer(loops, new(sock.Descriptors), slog.New(slog.NewTextHandler(log, nil)), udp.Hooks{})
+	s := udp.NewServer(service.Host{Loops: loops, Descriptors: new(sock.Descriptors), Log: slog.New(slog.NewTextHandler(log, nil))}, udp.Hooks{})
 	t.Cleanup(s.Close)
 	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t))
 	pool := balance.New(balance.Spec{Name: "empty", Algorithm: "first"}, nil)

@@ -14,9 +14,14 @@ func (s *Server) RanDry(source netip.Addr) bool { return s.ports[source].dry.Loa
 // Receive has the first loop take one piece of what waits for a listener, and returns
 // how many datagrams that were, and whether there may be more.
 func (s *Server) Receive(l l4.Listen, before func()) (n uint64, more bool) {
-	r := s.listeners[l].receivers[0]
-	st := &r.listener.route.Load().service.Stats
-	s.loops[:1].Do(func(int, *loop.Loop) {
+	var r *receiver
+	for _, ln := range s.At(l.Addr.Port()) {
+		if ln.Listen == l {
+			r = ln.Sockets[0]
+		}
+	}
+	st := &r.listener.Route().service.Stats
+	s.Loops[:1].Do(func(int, *loop.Loop) {
 		before()
 		w := r.worker
 		w.flushCounts()
@@ -32,6 +37,6 @@ func (s *Server) Receive(l l4.Listen, before func()) (n uint64, more bool) {
 
 // Kept returns how many requests the first loop has room for.
 func (s *Server) Kept() (n int) {
-	s.loops[:1].Do(func(int, *loop.Loop) { n = s.workers[0].made })
+	s.Loops[:1].Do(func(int, *loop.Loop) { n = s.workers[0].made })
 	return n
 }

@@ -2,31 +2,20 @@ package udp
 
 import (
 	"net/netip"
-	"sync/atomic"
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/service"
 	"github.com/poise-lb/poise/l4/sock"
 )
 
-// A listener is one address; every worker has a socket of its own for it, and the
-// kernel spreads clients over them (SO_REUSEPORT), each always to the same one: see
-// sock.Steer. They are opened and closed together, and stay open for as long as any
-// service listens there.
-type listener struct {
-	listen    l4.Listen
-	route     atomic.Pointer[route]
-	receivers []*receiver // one per worker, in their order
-	retired   atomic.Bool // makes no new sessions, and goes when it has none
-	sessions  atomic.Int64
-	open      bool          // on its loops; guarded by the server's changing
-	gone      chan struct{} // closed when the sockets are
-	number    uint64        // later ones have higher numbers; set before it is served
-
-	// Guarded by the server's mu.
-	claimed bool // by a change that is being prepared
-	closing bool
-}
+// What package service does for UDP. The kernel gives each client always to the same
+// worker; see sock.Steer. A listener is used by its sessions.
+type (
+	listening = service.Server[route, ServiceStats, *receiver]
+	listener  = service.Listener[route, *receiver]
+	plan      = service.Plan[route, ServiceStats]
+)
 
 // A receiver is a worker's socket of a listener, owned by its loop. It takes the
 // datagrams of the clients that the kernel gives to it, and replies leave by it.
@@ -47,9 +36,37 @@ type receiver struct {
 	timer       loop.Timer
 }
 
+// socketBuffer is the kernel memory of a listener's socket in each direction: bursts
+// wait there while its loop is busy, or the network card. 4 MiB is some 5000 small
+// datagrams.
+const socketBuffer = 4 << 20
+
+// bind opens a socket for a listener.
+func bind(l l4.Listen, spec *Spec, share bool) (fd int, err error) {
+	return sock.BindUDP(l.Addr, sock.UDPOptions{
+		BindOptions: sock.BindOptions{V6Only: l.V6Only, Freebind: spec.Freebind, Share: share},
+		LocalAddr:   l.Addr.Addr().IsUnspecified() || sock.IsShared(l.Addr.Addr()),
+		Buffer:      socketBuffer,
+	})
+}
+
+func (s *Server) receivers(l *listener, fds []int) (list []*receiver) {
+	for i, fd := range fds {
+		list = append(list, newReceiver(s.workers[i], l, fd))
+	}
+	// Until now the first ones have got the others' clients, too. At worst a datagram
+	// gets a session of its own.
+	if n := len(fds); n > 1 {
+		// Should the kernel say no, clients stay where they are for as long as the
+		// sockets do.
+		sock.Steer(fds[0], n, s.steering)
+	}
+	return list
+}
+
 func newReceiver(w *worker, l *listener, fd int) *receiver {
 	r := &receiver{worker: w, listener: l, fd: fd, ipv4: sock.LocalAddr(fd).Addr().Is4()}
-	if a := l.listen.Addr.Addr(); !a.IsUnspecified() {
+	if a := l.Listen.Addr.Addr(); !a.IsUnspecified() {
 		r.at = sock.LocalOf(a)
 	}
 	r.unconfirmed.kind = special
@@ -57,10 +74,11 @@ func newReceiver(w *worker, l *listener, fd int) *receiver {
 	return r
 }
 
-// begin starts to take datagrams. It runs on the loop. All that can be wrong with the
-// socket has been found out when it was bound; should the kernel still say no, the
-// operator hears of it and the other workers' sockets serve.
-func (r *receiver) begin() {
+// Descriptor is part of service.Socket.
+func (r *receiver) Descriptor() int { return r.fd }
+
+// Begin starts to take datagrams.
+func (r *receiver) Begin() {
 	w := r.worker
 	if w.down {
 		sock.Close(r.fd)
@@ -70,22 +88,22 @@ func (r *receiver) begin() {
 	w.equip()
 	w.receivers[r] = struct{}{}
 	r.behind = true
-	r.sessions = w.sessionsAt(r.listener.listen.Addr.Port())
+	r.sessions = w.sessionsAt(r.listener.Listen.Addr.Port())
 	if errno := w.loop.AddDatagrams(r.fd, r); errno != 0 {
-		w.server.notify(r.listener.route.Load().service, noticeReceive, errno.Error())
-		r.close() // a socket nobody reads would swallow its share of clients
+		r.listener.Route().service.Notify(noticeReceive, errno.Error())
+		r.Close()
 	}
 }
 
 // Ready takes the datagrams that are waiting.
 func (r *receiver) Ready(sock.Events) {
-	if r.turn() {
+	if r.Turn() {
 		r.worker.loop.Again(r.fd, sock.Readable)
 	}
 }
 
-// turn takes datagrams for one turn of the loop and reports whether there may be more.
-func (r *receiver) turn() (more bool) {
+// Turn takes datagrams for one turn of the loop and reports whether there may be more.
+func (r *receiver) Turn() (more bool) {
 	for more := true; more; more = !r.worker.loop.Enough() {
 		if r.fd < 0 || !r.receive() {
 			return false
@@ -110,7 +128,7 @@ func (r *receiver) receive() (more bool) {
 	case errno != 0:
 		// Nothing that concerns this socket: it has no peer. What is there is
 		// still there.
-		w.server.notify(r.listener.route.Load().service, noticeReceive, errno.Error())
+		r.listener.Route().service.Notify(noticeReceive, errno.Error())
 		return true
 	}
 	w.taker, w.taken, w.filled = r, 0, n
@@ -128,7 +146,7 @@ const pieceWork = 512
 // piece is done.
 func (r *receiver) take() {
 	w, in := r.worker, r.worker.requests
-	to, route := r, r.listener.route.Load()
+	to, route := r, r.listener.Route()
 	var from sock.Destination
 	var s *session
 	loops := false // what from sends: see goesRound
@@ -142,7 +160,7 @@ func (r *receiver) take() {
 			continue // another socket has it too
 		}
 		if !in.Whole(i) {
-			route.service.drop(DropTooLarge, 1)
+			route.service.Stats.drop(DropTooLarge, 1)
 			continue
 		}
 		// Datagrams of one client often come one after the other.
@@ -150,7 +168,7 @@ func (r *receiver) take() {
 			from, s = client, nil
 			if len(r.heirs) > 0 {
 				to = r.heirOf(client)
-				route = to.listener.route.Load()
+				route = to.listener.Route()
 			}
 			known := to.sessions[client]
 			loops = known == nil && w.goesRound(to.flow(client), route)
@@ -164,12 +182,12 @@ func (r *receiver) take() {
 		case s != nil:
 			s.takes(i)
 		case loops:
-			route.service.drop(DropLoop, datagrams(size, segment))
+			route.service.Stats.drop(DropLoop, datagrams(size, segment))
 		case route.Spec.Spray:
 			w.spray(to, route, from, i)
 		default:
 			n := datagrams(size, segment)
-			route.service.drop(DropRefused, n)
+			route.service.Stats.drop(DropRefused, n)
 			if w.refusal != l4.OK {
 				route.service.Stats.Outcomes[w.refusal].Add(n - 1) // of a train; the first one is counted
 			}
@@ -188,8 +206,8 @@ func (r *receiver) takesShared(peer netip.Addr) bool {
 	if r.worker.index != 0 {
 		return false
 	}
-	for _, o := range r.worker.server.bound.Load().at(r.listener.listen.Addr.Port()) {
-		if o != r.listener && o.listen.Takes(peer) && o.outlasts(r.listener) {
+	for _, o := range r.worker.server.At(r.listener.Listen.Addr.Port()) {
+		if o != r.listener && o.Listen.Takes(peer) && outlasts(o, r.listener) {
 			return false
 		}
 	}
@@ -198,14 +216,14 @@ func (r *receiver) takesShared(peer netip.Addr) bool {
 
 // outlasts reports whether l takes what both get, on the first worker's loop. What has
 // waited in a new socket since before it was served, the others have taken.
-func (l *listener) outlasts(o *listener) bool {
-	if behind := l.receivers[0].behind; behind != o.receivers[0].behind {
+func outlasts(l, o *listener) bool {
+	if behind := l.Sockets[0].behind; behind != o.Sockets[0].behind {
 		return !behind
 	}
-	if retired := l.retired.Load(); retired != o.retired.Load() {
+	if retired := l.Retired(); retired != o.Retired() {
 		return !retired
 	}
-	return l.number > o.number
+	return l.Number > o.Number
 }
 
 // sessionOf returns the session of a client that has sent something: s, or a new one if
@@ -242,31 +260,31 @@ func (r *receiver) destination(client sock.Destination) sock.Destination {
 
 // flow describes what a client sends.
 func (r *receiver) flow(client sock.Destination) l4.Flow {
-	f := l4.Flow{Proto: l4.UDP, Client: client.Peer.AddrPort(), VIP: r.listener.listen.Addr}
+	f := l4.Flow{Proto: l4.UDP, Client: client.Peer.AddrPort(), VIP: r.listener.Listen.Addr}
 	if a := client.From.Addr(); a.IsValid() {
 		f.VIP = netip.AddrPortFrom(a, f.VIP.Port())
 	}
 	return f
 }
 
-// retire follows when the listener is retired: no sessions are made any more. A
+// Retire follows when the listener is retired: no sessions are made any more. A
 // limited one ends those that are left after one idle limit.
-func (r *receiver) retire(limited bool) {
+func (r *receiver) Retire(limited bool) {
 	if limited && r.fd >= 0 {
-		r.worker.loop.Start(&r.timer, r.listener.route.Load().Spec.Idle)
+		r.worker.loop.Start(&r.timer, r.listener.Route().Spec.Idle)
 	}
 }
 
 // Expired ends the grace of a listener that was removed.
 func (r *receiver) Expired(*loop.Timer) {
-	if !r.listener.retired.Load() {
+	if !r.listener.Retired() {
 		return // it is configured again
 	}
 	r.worker.endAll(l4.Drained, func(s *session) bool { return s.receiver == r })
 }
 
-// close closes the socket and ends what sessions it still has.
-func (r *receiver) close() {
+// Close closes the socket and ends what sessions it still has.
+func (r *receiver) Close() {
 	w := r.worker
 	if r.fd < 0 {
 		return
@@ -274,7 +292,7 @@ func (r *receiver) close() {
 	if w.taker == r {
 		w.taker = nil
 	}
-	defer w.tidy(r.listener.listen.Addr.Port())
+	defer w.tidy(r.listener.Listen.Addr.Port())
 	w.endAll(l4.Drained, func(s *session) bool { return s.receiver == r })
 	w.loop.StopTimer(&r.timer)
 	r.flushCounts()
@@ -284,4 +302,4 @@ func (r *receiver) close() {
 	delete(w.receivers, r)
 }
 
-func (r *receiver) flushCounts() { r.listener.route.Load().service.overflow(r.fd, &r.lost) }
+func (r *receiver) flushCounts() { r.listener.Route().service.Stats.overflow(r.fd, &r.lost) }

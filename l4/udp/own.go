@@ -20,41 +20,21 @@ import (
 // goesRound reports whether a reply to the client of f would come back to this process.
 func (w *worker) goesRound(f l4.Flow, route *route) bool {
 	s := w.server
-	for _, l := range s.bound.Load().at(f.Client.Port()) {
-		if l.is(f.Client.Addr()) || l.covers(f.Client.Addr()) && (f.Client.Addr() == f.VIP.Addr() || w.addresses.own(f.Client.Addr(), w.loop.Now())) {
+	for _, l := range s.At(f.Client.Port()) {
+		if isAt(l, f.Client.Addr()) || covers(l, f.Client.Addr()) && (f.Client.Addr() == f.VIP.Addr() || w.addresses.own(f.Client.Addr(), w.loop.Now())) {
 			return true
 		}
 	}
 	return s.sockets.forged(f.Client, f.VIP) || route.Pool.Has(f.Client)
 }
 
-// bound are the listeners whose sockets are open, by port. It is immutable.
-type bound map[uint16][]*listener
-
-func (b *bound) at(port uint16) []*listener {
-	if b == nil {
-		return nil
-	}
-	return (*b)[port]
-}
-
-// publishLocked tells the loops which listeners there are. s.mu is held.
-func (s *Server) publishLocked() {
-	b := make(bound, len(s.listeners))
-	for _, l := range s.listeners {
-		port := l.listen.Addr.Port()
-		b[port] = append(b[port], l)
-	}
-	s.bound.Store(&b)
-}
-
-// is reports whether the listener is at this address only.
-func (l *listener) is(a netip.Addr) bool { return l.listen.Addr.Addr().WithZone("") == a }
+// isAt reports whether the listener is at this address only.
+func isAt(l *listener, a netip.Addr) bool { return l.Listen.Addr.Addr().WithZone("") == a }
 
 // covers reports whether the listener is at every address of this host that is of a's
 // version.
-func (l *listener) covers(a netip.Addr) bool {
-	return l.listen.Addr.Addr().IsUnspecified() && l.listen.Takes(a)
+func covers(l *listener, a netip.Addr) bool {
+	return l.Listen.Addr.Addr().IsUnspecified() && l.Listen.Takes(a)
 }
 
 // sockets are those that sessions and sprayers of all loops have towards backends. It is

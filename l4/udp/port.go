@@ -45,7 +45,7 @@ func (s *session) choosePort(backend netip.AddrPort, source netip.Addr, transpar
 		if errno != 0 || s.mayUse(fd, backend) {
 			break
 		}
-		if n == maxUnusable || !w.server.descriptors.Take(1) {
+		if n == maxUnusable || !w.server.Descriptors.Take(1) {
 			sock.Close(fd)
 			fd, errno = -1, sock.EAGAIN
 			break
@@ -56,7 +56,7 @@ func (s *session) choosePort(backend netip.AddrPort, source netip.Addr, transpar
 	for _, fd := range unusable[:n] {
 		sock.Close(fd)
 	}
-	w.server.descriptors.Give(int64(n))
+	w.server.Descriptors.Give(int64(n))
 	if sock.NoFreePort(errno) {
 		if n > 0 {
 			w.server.rests.noteScarcity(backend)

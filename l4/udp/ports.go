@@ -1,7 +1,6 @@
 package udp
 
 import (
-	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -65,18 +64,8 @@ func (p *ports) isDry() bool {
 	return false
 }
 
-// portsOf returns the budgets of the sources of routes, by source. It follows what the
-// range of ports is now. The server's changing is held.
-func (s *Server) portsOf(routes []Route) map[netip.Addr]*ports {
+// portLimit is the limit of every budget.
+func portLimit() int64 {
 	first, last := sock.LocalPorts()
-	limit := max((int64(last)-int64(first)+1)*3/4, 1)
-	for _, r := range routes {
-		if s.ports[r.Source] == nil {
-			s.ports[r.Source] = new(ports)
-		}
-	}
-	for _, p := range s.ports {
-		p.limit.Store(limit)
-	}
-	return s.ports
+	return max((int64(last)-int64(first)+1)*3/4, 1)
 }

@@ -48,14 +48,14 @@ func TestDrought(t *testing.T) {
 func TestPortsOfSources(t *testing.T) {
 	s := &Server{ports: map[netip.Addr]*ports{}}
 	a, b := netip.Addr{}, netip.MustParseAddr("127.0.0.9")
-	s.portsOf([]Route{{Source: a}, {Source: b}, {Source: b}})
+	s.equip([]Route{{Source: a}, {Source: b}, {Source: b}})
 	first, last := sock.LocalPorts()
 	pa, pb := s.ports[a], s.ports[b]
 	if want := int64(last-first+1) * 3 / 4; pa == pb || pa.limit.Load() != want || pb.limit.Load() != want {
 		t.Errorf("%v and %v of %d", pa.limit.Load(), pb.limit.Load(), want)
 	}
 	pa.take()
-	if s.portsOf([]Route{{Source: a}}); s.ports[a] != pa || pa.used.Load() != 1 {
+	if s.equip([]Route{{Source: a}}); s.ports[a] != pa || pa.used.Load() != 1 {
 		t.Error("a reload forgets what is used")
 	}
 }

@@ -152,7 +152,7 @@ func (s *session) answered(i int) {
 	n := datagrams(size, w.replies.segments[i])
 	s.replies += n
 	if !w.replies.Whole(i) {
-		s.route.service.drop(DropTooLarge, 1)
+		s.route.service.Stats.drop(DropTooLarge, 1)
 		return
 	}
 	s.out.add(n, size)

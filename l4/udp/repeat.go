@@ -205,7 +205,7 @@ func (s *session) sendAgain(payload []byte) {
 	}
 	switch {
 	case errno != 0:
-		s.route.service.drop(dropReason(errno), 1)
+		s.route.service.Stats.drop(dropReason(errno), 1)
 	case s.route.SendProxy == ProxyFirst:
 		s.header = s.header[:0]
 	}

@@ -119,7 +119,7 @@ func (s *session) confirm() {
 
 // reserve takes a descriptor for a session of r.
 func (w *worker) reserve(r *receiver) bool {
-	d := w.server.descriptors
+	d := w.server.Descriptors
 	if d.TakeShare(1) {
 		return true
 	}

@@ -8,7 +8,7 @@
 // datagram takes a lock, allocates, or touches what another core writes; datagrams
 // are received and sent many at a time.
 //
-//	s := udp.NewServer(loops, descriptors, log, udp.Hooks{Ended: record})
+//	s := udp.NewServer(host, udp.Hooks{Ended: record})
 //	change, err := s.Prepare([]udp.Route{{Spec: spec, Pool: pool}})
 //	change.Commit()
 //
@@ -62,20 +62,15 @@
 package udp
 
 import (
-	"cmp"
-	"log/slog"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
-	"github.com/poise-lb/poise/l4/notice"
-	"github.com/poise-lb/poise/l4/sock"
+	"github.com/poise-lb/poise/l4/service"
 )
 
 // Hooks tell the rest of the system what happens on the loops. All are called on a
@@ -99,87 +94,40 @@ type Hooks struct {
 
 // Server owns the sockets and sessions of all UDP services.
 type Server struct {
+	*listening
+
 	// Set once.
-	hooks       Hooks
-	loops       loop.Group
-	descriptors *sock.Descriptors
-	workers     []*worker
-	notices     *notice.Writer
-	vacated     chan struct{} // a retired listener has lost its last session
-	steering    uint32        // see sock.Steer
-	attending   sync.WaitGroup
+	hooks    Hooks
+	workers  []*worker
+	steering uint32 // see sock.Steer
 
-	active atomic.Int64
-	bound  atomic.Pointer[bound]
-
-	changing sync.Mutex // held from Prepare to Commit or Abort; guards the following
-	ports    map[netip.Addr]*ports
-	// Nil until there is a route, which loops get them with.
+	equipping sync.Mutex // guards the following; loops get what they need with their routes
+	ports     map[netip.Addr]*ports
+	// Nil until there is a route, and never changed afterwards.
 	rests   *rests
 	sockets *sockets
-
-	mu        sync.Mutex // guards the following
-	listeners map[l4.Listen]*listener
-	services  map[string]*Service
-	opened    uint64 // listeners so far
-	closed    bool
 }
 
-// NewServer makes a server of the given loops, which must be running and stay the
-// caller's: they may have other work too, and are to be stopped after Close.
-// The descriptors are what the whole data path may use.
-func NewServer(loops loop.Group, descriptors *sock.Descriptors, log *slog.Logger, h Hooks) *Server {
+// NewServer makes a server on the loops of a host.
+func NewServer(host service.Host, h Hooks) *Server {
 	s := &Server{
-		hooks:       h,
-		loops:       loops,
-		descriptors: descriptors,
-		workers:     make([]*worker, len(loops)),
-		notices:     notice.NewWriter(log),
-		vacated:     make(chan struct{}, 1),
-		steering:    rand.Uint32() | 1,
-		ports:       map[netip.Addr]*ports{},
-		listeners:   map[l4.Listen]*listener{},
-		services:    map[string]*Service{},
+		hooks:    h,
+		workers:  make([]*worker, len(host.Loops)),
+		steering: rand.Uint32() | 1,
+		ports:    map[netip.Addr]*ports{},
 	}
-	loops.Do(func(i int, l *loop.Loop) { s.workers[i] = newWorker(s, i, l) })
-	s.attending.Go(s.attend)
+	s.listening = service.New[route, ServiceStats](host, service.Protocol[route, *receiver]{
+		Proto:   l4.UDP,
+		Notices: notices[:],
+		Worker: func(i int, l *loop.Loop) service.Worker {
+			s.workers[i] = newWorker(s, i, l)
+			return s.workers[i]
+		},
+		Sockets: s.receivers,
+		Lend:    s.lend,
+		Succeed: s.succeed,
+	})
 	return s
-}
-
-// Close ends what the server does on its loops; sessions that are still open are
-// killed. Nothing else may be called afterwards but the readers of counters.
-func (s *Server) Close() {
-	s.mu.Lock()
-	closed := s.closed
-	s.closed = true
-	s.mu.Unlock()
-	if closed {
-		return
-	}
-	s.loops.Do(func(i int, _ *loop.Loop) { s.workers[i].shut() })
-	close(s.vacated)
-	s.attending.Wait()
-	s.notices.Close()
-}
-
-// StopAccepting makes no more sessions. Open ones go on; the sockets of a listener
-// are closed with its last session, and until then nobody else's datagrams get an
-// answer. It returns when no loop makes sessions any more.
-func (s *Server) StopAccepting() {
-	s.changing.Lock()
-	defer s.changing.Unlock()
-	s.mu.Lock()
-	var retired []*listener
-	for _, l := range s.listeners {
-		if !l.retired.Swap(true) {
-			retired = append(retired, l)
-		}
-	}
-	for _, svc := range s.services {
-		svc.leaving.Store(true)
-	}
-	s.mu.Unlock()
-	s.retire(retired, false)
 }
 
 // Kill ends all sessions with outcome o. It does not wait.
@@ -205,27 +153,7 @@ func (s *Server) Repeat(b *balance.Backend) {
 // learn of it when a session ends. It gives up on a loop that does not answer within
 // a second.
 func (s *Server) Flush() {
-	s.loops.Within(time.Second, func(i int) { s.workers[i].flushCounts() })
+	s.Loops.Within(time.Second, func(i int) { s.workers[i].flushCounts() })
 }
 
-func (s *Server) each(f func(*worker)) { s.loops.Each(func(i int) { f(s.workers[i]) }) }
-
-// Active returns the number of open sessions.
-func (s *Server) Active() int64 { return s.active.Load() }
-
-// Services returns the running services and those that were removed and still have
-// open sessions, by name.
-func (s *Server) Services() []*Service {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := make([]*Service, 0, len(s.services))
-	for name, svc := range s.services {
-		if svc.leaving.Load() && svc.Active() == 0 {
-			delete(s.services, name)
-			continue
-		}
-		list = append(list, svc)
-	}
-	slices.SortFunc(list, func(a, b *Service) int { return cmp.Compare(a.Name, b.Name) })
-	return list
-}
+func (s *Server) each(f func(*worker)) { s.Loops.Each(func(i int) { f(s.workers[i]) }) }

@@ -14,6 +14,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/service"
 	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/udp"
 )
@@ -318,7 +319,7 @@ func TestOverflowIsCounted(t *testing.T) {
 	}
 	t.Cleanup(loops.Stop)
 	gate := make(chan struct{})
-	s := udp.NewServer(loops, new(sock.Descriptors), slog.New(slog.DiscardHandler), udp.Hooks{
+	s := udp.NewServer(service.Host{Loops: loops, Descriptors: new(sock.Descriptors), Log: slog.New(slog.DiscardHandler)}, udp.Hooks{
 		Answered: func(*balance.Backend, bool) { <-gate },
 	})
 	t.Cleanup(s.Close)

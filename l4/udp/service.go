@@ -7,33 +7,25 @@ import (
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/notice"
+	"github.com/poise-lb/poise/l4/service"
 	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/wire"
 )
 
 // Service is the part of a UDP service that outlives its configuration: its counters
 // and open sessions.
-type Service struct {
-	Name  string // set once
-	Stats ServiceStats
+type Service = service.Service[ServiceStats]
 
-	active  l4.Places
-	leaving atomic.Bool // removed from the configuration
-	noticed [numNoticeKinds]notice.Gate
-	sampled [l4.NumOutcomes]notice.Gate
-}
-
-// ServiceStats are counters that never fall.
+// ServiceStats are counters that never fall. Of the Outcomes that mean a client was
+// refused they count datagrams, each of which was one more attempt to begin a session.
+// Retries are further backends that have got a session's requests.
 type ServiceStats struct {
+	service.Stats
 	Sessions                  atomic.Uint64 // that reached a backend
-	BytesIn, BytesOut         atomic.Uint64 // from clients, to clients; see Server.Flush
-	DatagramsIn, DatagramsOut atomic.Uint64 // likewise; those that were dropped are in Dropped instead
+	DatagramsIn, DatagramsOut atomic.Uint64 // as BytesIn and BytesOut; those that were dropped are in Dropped instead
 	Dropped                   [NumDropReasons]atomic.Uint64
-	Retries                   atomic.Uint64 // further backends that have got a session's requests
-	// Outcomes counts ended sessions. Of the outcomes that mean a client was refused
-	// it counts datagrams: each was one more attempt to begin a session.
-	Outcomes [l4.NumOutcomes]atomic.Uint64
-	Duration l4.Histogram // of sessions that reached a backend
+
+	sampled [l4.NumOutcomes]notice.Gate // what Hooks.Ended hears of refused clients
 }
 
 // DropReason says why a datagram did not go on. The list is closed.
@@ -74,13 +66,6 @@ func (r DropReason) String() string {
 	return "unknown"
 }
 
-// Active returns the number of open sessions. It never exceeds the configured limit,
-// not even for a moment.
-func (s *Service) Active() int64 { return s.active.Taken() }
-
-// Leaving reports whether the service is configured no longer.
-func (s *Service) Leaving() bool { return s.leaving.Load() }
-
 // A route is what a listener does with datagrams. It is immutable; a reload gives
 // the listener another one, which sessions take up with their client's next datagram.
 type route struct {
@@ -100,11 +85,11 @@ func sameTLV(a, b wire.TLV) bool { return a.Type == b.Type && bytes.Equal(a.Valu
 
 // overflow counts what the socket has lost since it had lost so many; see
 // Server.Flush.
-func (s *Service) overflow(fd int, seen *uint32) {
+func (s *ServiceStats) overflow(fd int, seen *uint32) {
 	now := sock.Overflowed(fd)
 	s.drop(DropOverflow, uint64(now-*seen))
 	*seen = now
 }
 
 // drop counts datagrams that do not go on.
-func (s *Service) drop(r DropReason, n uint64) { s.Stats.Dropped[r].Add(n) }
+func (s *ServiceStats) drop(r DropReason, n uint64) { s.Dropped[r].Add(n) }

@@ -82,7 +82,7 @@ const maxAttempts = 3
 func (r *receiver) newSession(client sock.Destination, route *route) *session {
 	w, flow := r.worker, r.flow(client)
 	switch {
-	case r.listener.retired.Load():
+	case r.listener.Retired():
 		w.refusal = l4.OK
 		return nil
 	case route.Pool.Eligible() == 0:
@@ -97,20 +97,13 @@ func (r *receiver) newSession(client sock.Destination, route *route) *session {
 	// The service's limit comes last: who is turned away anyway must not cost anybody
 	// a place.
 	svc, limit := route.service, route.Spec.MaxSessions
-	if !svc.active.Take(limit) && !(w.makePlace(r, svc) && svc.active.Take(limit)) {
+	if !svc.Take(limit) && !(w.makePlace(r, svc) && svc.Take(limit)) {
 		route.Admit.Release(flow.Client.Addr())
-		w.server.notify(svc, noticeServiceFull, "")
+		svc.Notify(noticeServiceFull, "")
 		w.refuse(flow, route, l4.RefusedLimit)
 		return nil
 	}
-	w.server.active.Add(1)
 	return r.start(client, flow, route, route.Admit)
-}
-
-// dismiss takes back that a session is open.
-func (s *Server) dismiss(svc *Service) {
-	svc.active.Give()
-	s.active.Add(-1)
 }
 
 // start makes the session of a client that has been admitted. If it cannot, the
@@ -125,14 +118,14 @@ func (r *receiver) start(client sock.Destination, flow l4.Flow, route *route, ad
 	if o := s.connect(nil); o != l4.OK {
 		w.release(s)
 		admitted.Release(flow.Client.Addr())
-		w.server.dismiss(route.service)
+		route.service.Give()
 		w.refuse(flow, route, o)
 		return nil
 	}
 	s.phase, s.doubtful = open, true
 	r.sessions[client] = s
 	r.unconfirmed.push(s)
-	r.listener.sessions.Add(1)
+	r.listener.Use()
 	route.service.Stats.Sessions.Add(1)
 	w.loop.Start(&s.timer, route.Spec.Idle)
 	s.introduce()
@@ -175,7 +168,7 @@ func (s *session) connect(but *balance.Backend) l4.Outcome {
 		if err != nil {
 			if i == 0 && err == balance.ErrBusy {
 				o = l4.RefusedLimit
-				w.server.notify(s.route.service, noticeBusy, pool.Name())
+				s.route.service.Notify(noticeBusy, pool.Name())
 			}
 			break
 		}
@@ -195,7 +188,7 @@ func (s *session) connect(but *balance.Backend) l4.Outcome {
 		}
 		tried[i] = b
 	}
-	w.server.descriptors.GiveShare(1)
+	w.server.Descriptors.GiveShare(1)
 	return o
 }
 

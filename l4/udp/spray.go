@@ -37,8 +37,8 @@ type letter struct{ header, payload []byte }
 // spray balances the datagrams in slot i of the tray of requests.
 func (w *worker) spray(r *receiver, route *route, client sock.Destination, i int) {
 	payload, segment := w.requests.Payload(i), w.requests.segments[i]
-	if r.listener.retired.Load() {
-		route.service.drop(DropRefused, datagrams(len(payload), segment))
+	if r.listener.Retired() {
+		route.service.Stats.drop(DropRefused, datagrams(len(payload), segment))
 		return
 	}
 	flow := r.flow(client)
@@ -55,7 +55,7 @@ func (w *worker) spray(r *receiver, route *route, client sock.Destination, i int
 			n = min(n, segment)
 		}
 		if o := w.sprayOne(route, flow, letter{header, payload[:n]}); o != l4.OK {
-			route.service.drop(DropRefused, 1)
+			route.service.Stats.drop(DropRefused, 1)
 			w.refuse(flow, route, o)
 		}
 		if payload = payload[n:]; len(payload) == 0 {
@@ -112,8 +112,8 @@ func (w *worker) sprayerTo(k sprayKey, p *ports) (*sprayer, l4.Outcome) {
 	if s := w.sprayers[k]; s != nil {
 		return s, l4.OK
 	}
-	if !w.server.descriptors.Take(1) {
-		w.server.descriptors.Refresh()
+	if !w.server.Descriptors.Take(1) {
+		w.server.Descriptors.Refresh()
 		return nil, l4.NoDescriptors
 	}
 	// Sprayers are few, and no client can make more of them: they have a claim to the
@@ -125,7 +125,7 @@ func (w *worker) sprayerTo(k sprayKey, p *ports) (*sprayer, l4.Outcome) {
 		}
 	}
 	if errno != 0 {
-		w.server.descriptors.Give(1)
+		w.server.Descriptors.Give(1)
 		reason := reasonOf(errno)
 		k.backend.Stats.ConnectFailures[reason].Add(1)
 		return nil, outcomeOf(reason)
@@ -187,6 +187,6 @@ func (s *sprayer) close() {
 	// What the backend may send back is for no session that gets the port.
 	until := s.last + min(s.idle, slowReply) + lateReplies
 	w.server.rests.add(s.local, addr, until-w.loop.Now())
-	w.server.descriptors.Give(1)
+	w.server.Descriptors.Give(1)
 	delete(w.sprayers, s.key)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
+	"github.com/poise-lb/poise/l4/service"
 	"github.com/poise-lb/poise/l4/sock"
 	"github.com/poise-lb/poise/l4/udp"
 )
@@ -56,7 +57,7 @@ func startOn(t *testing.T, workers int, backends []balance.BackendSpec, adjust .
 		t.Fatal(err)
 	}
 	t.Cleanup(loops.Stop)
-	s := udp.NewServer(loops, new(sock.Descriptors), slog.New(slog.DiscardHandler), udp.Hooks{
+	s := udp.NewServer(service.Host{Loops: loops, Descriptors: new(sock.Descriptors), Log: slog.New(slog.DiscardHandler)}, udp.Hooks{
 		Began: func(b *balance.Backend) {
 			p.mu.Lock()
 			defer p.mu.Unlock()

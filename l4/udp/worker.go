@@ -96,7 +96,7 @@ func (w *worker) sessionsAt(port uint16) map[sock.Destination]*session {
 // smaller.
 func (w *worker) tidy(port uint16) {
 	for r := range w.receivers {
-		if r.listener.listen.Addr.Port() == port {
+		if r.listener.Listen.Addr.Port() == port {
 			return
 		}
 	}
@@ -190,12 +190,12 @@ func (w *worker) flushCounts() {
 	}
 }
 
-// shut closes everything, right before the loop stops.
-func (w *worker) shut() {
+// Shut closes everything, right before the loop stops.
+func (w *worker) Shut() {
 	w.down = true
 	w.endAll(l4.Killed, func(*session) bool { return true })
 	for r := range w.receivers {
-		r.close()
+		r.Close()
 	}
 	for _, s := range w.sprayers {
 		s.close()
