@@ -142,7 +142,7 @@ func runBench(cmd *cobra.Command, o loadgen.Options, asJSON bool) error {
 	}
 	out := cmd.OutOrStdout()
 	if !asJSON {
-		fmt.Fprintf(out, "%s\n\n", benchTitle(o))
+		fmt.Fprintf(out, "%s\n\n", o.Title())
 	}
 	res, err := loadgen.Run(ctx, resolved)
 	if err != nil {
@@ -151,9 +151,9 @@ func runBench(cmd *cobra.Command, o loadgen.Options, asJSON bool) error {
 	if asJSON {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
-		err = enc.Encode(benchJSON(o, res))
+		err = enc.Encode(res.Report(o))
 	} else {
-		err = writeBench(out, o, res)
+		err = res.Write(out, o)
 	}
 	switch {
 	case err != nil:

@@ -26,7 +26,12 @@ func benchOutput(t *testing.T, args ...string) (string, error) {
 
 func benchBackendAddr(t *testing.T, how loadgen.Behaviour) string {
 	t.Helper()
-	return backend(t, "db1", how).Addr().String()
+	b, err := loadgen.NewBackend("db1", "", how)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b.Addr().String()
 }
 
 func TestBenchReport(t *testing.T) {
@@ -54,7 +59,7 @@ func TestBenchJSON(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	var r benchReport
+	var r loadgen.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatalf("%v in\n%s", err, out)
 	}
@@ -108,7 +113,7 @@ func TestBenchUDP(t *testing.T) {
 	if out, err = benchOutput(t, append(args, "--json")...); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	var r benchReport
+	var r loadgen.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || r.Requests != 30 || r.Lost == nil || *r.Lost != 0 {
 		t.Errorf("report %+v, %v, want 30 requests and no loss", r, err)
 	}
@@ -150,43 +155,13 @@ func TestBenchNamesTheAddress(t *testing.T) {
 		"address \"db\": want host:port, such as 127.0.0.1:5432 or [::1]:5432\nSee 'poise bench tcp":  {"tcp", "db"},
 		"address \"db:pg\": want a port from 1 to 65535, or the name of one\nSee 'poise bench udp --": {"udp", "db:pg"},
 	} {
-		stdout, stderr, code := cli(t, append([]string{"bench"}, args...)...)
-		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, want) {
-			t.Errorf("%q: exit code %d, %q, %q, want %q", args, code, stdout, stderr, want)
-		}
-	}
-}
-
-func TestBenchTitle(t *testing.T) {
-	for want, o := range map[string]loadgen.Options{
-		"1 client to a:1, for 10s, 1 byte each, a connection for each": {
-			Clients: 1, Addr: "a:1", Duration: 10 * time.Second, Size: 1, PerConnection: 1,
-		},
-		"50 clients to a:1, 2000 requests/s, for 1s, 7 requests, 64 bytes each, one connection per client": {
-			Clients: 50, Addr: "a:1", Rate: 2000, Duration: time.Second, Requests: 7, Size: 64,
-		},
-		"2 clients to a:1, 64 bytes each, 9 on a socket": {
-			UDP: true, Clients: 2, Addr: "a:1", Size: 64, PerConnection: 9,
-		},
-	} {
-		if got := benchTitle(o); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
-func TestShortDurations(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0:                        "0µs",
-		87 * time.Microsecond:    "87µs",
-		1234 * time.Microsecond:  "1.23ms",
-		40960 * time.Microsecond: "41.0ms",
-		402 * time.Millisecond:   "402ms",
-		1250 * time.Millisecond:  "1.25s",
-		75 * time.Second:         "75.0s",
-	} {
-		if got := short(d); got != want {
-			t.Errorf("%v is %q, want %q", d, got, want)
+		var stdout, stderr bytes.Buffer
+		root := rootCommand()
+		root.SetOut(&stdout)
+		root.SetErr(&stderr)
+		code := execute(root, append([]string{"bench"}, args...))
+		if code != exitUsage || stdout.Len() > 0 || !strings.HasPrefix(stderr.String(), want) {
+			t.Errorf("%q: exit code %d, %q, %q, want %q", args, code, &stdout, &stderr, want)
 		}
 	}
 }

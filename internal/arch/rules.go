@@ -32,7 +32,7 @@ var House = Rules{
 		"internal/plural":  nil,
 		"internal/resolve": {"l4/disk"},
 		"internal/hostnet": nil,
-		"internal/loadgen": nil,
+		"internal/loadgen": {"internal/plural"},
 		"internal/spool":   nil,
 		"internal/signals": nil,
 		"internal/lab":     nil,
@@ -46,6 +46,7 @@ var House = Rules{
 		"internal/control": {"l4", "l4/balance", "l4/disk", "health", "internal/admin", "internal/config", "internal/metrics", "internal/plural", "internal/resolve"},
 
 		"internal/daemon": {"l4/...", "health", "bpf", "l7", "internal/..."},
+		"internal/demo":   {"l4/balance", "internal/admin", "internal/config", "internal/daemon", "internal/loadgen", "internal/plural"},
 		"cmd/poise":       {"l4/...", "health", "bpf", "l7", "internal/..."},
 
 		// A tool of the benchmarks must not share code with what it measures.

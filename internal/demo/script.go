@@ -1,9 +1,8 @@
-package main
+package demo
 
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/poise-lb/poise/internal/loadgen"
@@ -13,12 +12,14 @@ import (
 // three connections open and gets 80 a second; one of them ten times slower
 // would have 32 open if it went on getting 80.
 const (
-	demoRate  = 240.0                  // new connections a second
-	demoDelay = 40 * time.Millisecond  // a backend's time for an answer
-	demoSlow  = 400 * time.Millisecond // and when it is slowed
-	demoCycle = 30 * time.Second       // the whole script, without --duration
-	demoLeast = 2 * time.Second        // below that there is nothing to see
+	loadRate   = 240.0                  // new connections a second
+	usualDelay = 40 * time.Millisecond  // a backend's time for an answer
+	slowDelay  = 400 * time.Millisecond // and when it is slowed
+	fullCycle  = 30 * time.Second       // the whole script, without Options.Duration
 )
+
+// Least is the shortest Options.Duration: below it there is nothing to see.
+const Least = 2 * time.Second
 
 // scene is one part of the script. Whatever happens to the victim happens at
 // its beginning.
@@ -29,9 +30,9 @@ type scene struct {
 	act     func(victim *loadgen.Backend) error
 }
 
-// demoScript is played in turn; the shares add up to 1. The victim is the first
+// fullScript is played in turn; the shares add up to 1. The victim is the first
 // backend, so that `first` has a script too.
-func demoScript(balance string) []scene {
+func fullScript(balance string) []scene {
 	behave := func(delay time.Duration) func(*loadgen.Backend) error {
 		return func(victim *loadgen.Backend) error {
 			victim.Behave(loadgen.Behaviour{Delay: delay})
@@ -43,13 +44,13 @@ func demoScript(balance string) []scene {
 			caption: "all three answer in 40 ms",
 			watch:   evenly[balance],
 			share:   0.2,
-			act:     behave(demoDelay),
+			act:     behave(usualDelay),
 		},
 		{
 			caption: "db1 slows down to 400 ms",
 			watch:   unevenly[balance],
 			share:   0.25,
-			act:     behave(demoSlow),
+			act:     behave(slowDelay),
 		},
 		{
 			caption: "db1 is killed",
@@ -62,17 +63,15 @@ func demoScript(balance string) []scene {
 			watch:   "It has to pass three checks in a row before it is trusted again.",
 			share:   0.3,
 			act: func(victim *loadgen.Backend) error {
-				victim.Behave(loadgen.Behaviour{Delay: demoDelay})
+				victim.Behave(loadgen.Behaviour{Delay: usualDelay})
 				return victim.Revive()
 			},
 		},
 	}
 }
 
-// demoBalances lists what there is a script for.
-func demoBalances() string {
-	return strings.Join(slices.Sorted(maps.Keys(evenly)), ", ")
-}
+// Balances are the algorithms that there is a script for.
+func Balances() []string { return slices.Sorted(maps.Keys(evenly)) }
 
 // What each algorithm makes of equal backends.
 var evenly = map[string]string{

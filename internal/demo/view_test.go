@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ func testFrame() frame {
 	return frame{
 		balance: "least-conn", listen: "127.0.0.1:40001", page: "127.0.0.1:40002",
 		elapsed: 12 * time.Second,
-		scene:   demoScript("least-conn")[1], number: 2, of: 4, progress: 0.5,
+		scene:   fullScript("least-conn")[1], number: 2, of: 4, progress: 0.5,
 		rows: []row{
 			{"db1", "ejected", 5, view{11.6, 401 * ms, 404 * ms}},
 			{"db2", "up", 18, view{114, 40960 * time.Microsecond, 45 * ms}},
@@ -62,13 +62,13 @@ status page http://127.0.0.1:40002/                      Ctrl-C ends the demo`, 
 // Whatever is shown fits 80 columns, and colours add none.
 func TestFramesFit(t *testing.T) {
 	if !maps.EqualFunc(evenly, balance.Algorithms, func(string, balance.NewPicker) bool { return true }) {
-		t.Errorf("there are words for %s, and these are not all algorithms", demoBalances())
+		t.Errorf("there are words for %s, and these are not all algorithms", Balances())
 	}
 	for name := range evenly {
 		if unevenly[name] == "" {
 			t.Errorf("%s has no words for a slow backend", name)
 		}
-		for _, s := range demoScript(name) {
+		for _, s := range fullScript(name) {
 			f := testFrame()
 			f.balance, f.scene, f.page, f.listen = name, s, "127.0.0.1:65535", "127.0.0.1:65535"
 			f.elapsed = 99999 * time.Second
@@ -96,7 +96,7 @@ func TestFramesFit(t *testing.T) {
 
 func TestScriptAddsUp(t *testing.T) {
 	var sum float64
-	for _, s := range demoScript("p2c") {
+	for _, s := range fullScript("p2c") {
 		sum += s.share
 	}
 	if sum < 0.999 || sum > 1.001 {

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"fmt"
@@ -9,10 +9,10 @@ import (
 	"github.com/poise-lb/poise/internal/loadgen"
 )
 
-// demoConfig is the configuration of the demonstration's daemon. Times that
+// configuration is the configuration of the demonstration's daemon. Times that
 // decide how soon it reacts follow the length of the script, so that a short
 // one shows the same.
-func demoConfig(balance, socket string, http, listen netip.AddrPort, backends []*loadgen.Backend, cycle time.Duration) string {
+func configuration(balance, socket string, http, listen netip.AddrPort, backends []*loadgen.Backend, cycle time.Duration) string {
 	interval := min(max(cycle/30, 100*time.Millisecond), time.Second)
 	ms := func(d time.Duration) string { return d.Round(time.Millisecond).String() }
 

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -23,7 +23,7 @@ const (
 // player plays the script on a stage and shows what happens.
 type player struct {
 	stage   *stage
-	daemon  *demoDaemon
+	daemon  *runningDaemon
 	balance string
 	cycle   time.Duration
 	once    bool // play the script once, else over and over
@@ -192,7 +192,7 @@ func (p *player) finish(ctx context.Context, res loadgen.Result) {
 	}
 	for _, s := range res.Backends {
 		fmt.Fprintf(&b, "%s served %d (%.0f%%), p50 %s, p99 %s\n", s.Name, s.Requests,
-			100*float64(s.Requests)/float64(res.Requests), short(s.Latency.P50), short(s.Latency.P99))
+			100*float64(s.Requests)/float64(res.Requests), loadgen.Short(s.Latency.P50), loadgen.Short(s.Latency.P99))
 	}
 	for _, e := range res.Errors {
 		fmt.Fprintf(&b, "%s: %d, the first: %s\n", e.Kind, e.Count, e.First)

@@ -1,9 +1,11 @@
-package main
+package demo
 
 import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/poise-lb/poise/internal/loadgen"
 )
 
 // frame is one picture of the running demonstration.
@@ -35,7 +37,7 @@ const (
 	rateBar   = 15
 	sceneBar  = 18
 	connsFull = 24             // connections that fill their bar
-	rateFull  = demoRate / 1.5 // new connections a second that fill theirs
+	rateFull  = loadRate / 1.5 // new connections a second that fill theirs
 )
 
 // style wraps a text in an SGR sequence, or does not.
@@ -54,7 +56,7 @@ const (
 // render draws f as lines of at most 80 columns.
 func render(f frame, as style) []string {
 	lines := []string{
-		as(bold, "poise demo") + fmt.Sprintf("   %s   %.0f connections/s to %s", f.balance, demoRate, f.listen) +
+		as(bold, "poise demo") + fmt.Sprintf("   %s   %.0f connections/s to %s", f.balance, loadRate, f.listen) +
 			as(dim, fmt.Sprintf("   %.0fs", f.elapsed.Seconds())),
 		"",
 		as(dim, fmt.Sprintf("scene %d/%d   ", f.number, f.of)) + as(bold, fmt.Sprintf("%-40s", f.scene.caption)) +
@@ -112,7 +114,7 @@ func orDash(d time.Duration) string {
 	if d == 0 {
 		return "-"
 	}
-	return short(d)
+	return loadgen.Short(d)
 }
 
 // bar draws a share of width cells in eighths of a cell; anything above nothing

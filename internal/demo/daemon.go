@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -10,23 +10,23 @@ import (
 	"github.com/poise-lb/poise/internal/daemon"
 )
 
-// demoDaemon is a real daemon inside this process.
-type demoDaemon struct {
+// runningDaemon is a real daemon inside this process.
+type runningDaemon struct {
 	log    tail
 	cancel context.CancelFunc
 	ended  chan struct{}
 	err    error // once ended
 }
 
-// startDemoDaemon runs a daemon on a configuration and returns when it serves.
+// startDaemon runs a daemon on a configuration and returns when it serves.
 // The caller must stop it.
-func startDemoDaemon(ctx context.Context, text string) (*demoDaemon, error) {
+func startDaemon(ctx context.Context, text, version string) (*runningDaemon, error) {
 	file, err := config.Parse("demo.yaml", []byte(text))
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	d := &demoDaemon{cancel: cancel, ended: make(chan struct{})}
+	d := &runningDaemon{cancel: cancel, ended: make(chan struct{})}
 	ready := make(chan struct{})
 	go func() {
 		defer close(d.ended)
@@ -47,7 +47,7 @@ func startDemoDaemon(ctx context.Context, text string) (*demoDaemon, error) {
 }
 
 // stop ends the daemon if it still runs and returns why it failed.
-func (d *demoDaemon) stop() error {
+func (d *runningDaemon) stop() error {
 	d.cancel()
 	<-d.ended
 	if d.err == nil {
