@@ -34,6 +34,14 @@ type Flow struct {
 	Client, VIP netip.AddrPort
 }
 
+// CanAppearTo reports whether the client's address can be the source of what goes to a
+// backend. It cannot if the backend's IP version has no word for it, or if it means
+// another host on every link.
+func (f Flow) CanAppearTo(backend netip.Addr) bool {
+	client := f.Client.Addr()
+	return client.Is4() == backend.Is4() && (client.IsGlobalUnicast() || client.IsLoopback())
+}
+
 // Hash mixes the client's address and port, and seed, into 64 well spread bits.
 // It depends on nothing of the process, so both boxes of a pair agree. The two
 // folded multiplications are those of wyhash (Wang Yi, 2019).

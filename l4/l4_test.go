@@ -114,3 +114,35 @@ func BenchmarkFlowHash(b *testing.B) {
 		f.Hash(1)
 	}
 }
+
+// A client's address goes to a backend as a source only where it means the client there
+// too.
+func TestCanAppearTo(t *testing.T) {
+	v4, v6 := netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("fd00::9")
+	for _, c := range []struct {
+		client  string
+		backend netip.Addr
+		want    bool
+	}{
+		{"192.0.2.1", v4, true},
+		{"10.1.2.3", v4, true},
+		{"127.0.0.5", v4, true},
+		{"192.0.2.1", v6, false},
+		{"2001:db8::1", v6, true},
+		{"fd00::1", v6, true},
+		{"::1", v6, true},
+		{"2001:db8::1", v4, false},
+		{"169.254.1.2", v4, false},
+		{"fe80::1", v6, false},
+		{"fe80::1%eth0", v6, false},
+		{"224.0.0.1", v4, false},
+		{"ff02::1", v6, false},
+		{"0.0.0.0", v4, false},
+		{"255.255.255.255", v4, false},
+	} {
+		f := l4.Flow{Client: netip.AddrPortFrom(netip.MustParseAddr(c.client), 1)}
+		if got := f.CanAppearTo(c.backend); got != c.want {
+			t.Errorf("%s to %s: %v", c.client, c.backend, got)
+		}
+	}
+}

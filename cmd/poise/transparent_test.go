@@ -137,6 +137,7 @@ pools:
 					}
 				}
 			}
+			seenWithout(t, l)
 			l.Balancer.Run(t, transparentScript, append([]string{"down"}, args...)...)
 			if after := routing(t, l.Balancer); after != before {
 				t.Errorf("it leaves behind\n%s\nwhere there was\n%s", after, before)
@@ -146,6 +147,26 @@ pools:
 			}
 		})
 	}
+}
+
+// seenWithout has a client of which backends must not see the address, over TCP and UDP
+// alike: theirs would be another host of that address.
+func seenWithout(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	client, addr := netip.MustParseAddr("169.254.7.7"), "10.77.0.10:7000"
+	l.Client.Run(t, "ip", "addr", "add", client.String()+"/32", "dev", lab.FrontLink)
+	l.Balancer.Run(t, "ip", "route", "add", client.String(), "dev", lab.FrontLink)
+	if a, err := seen(l.Client, client, addr); a != lab.BackAddr || err != nil {
+		t.Errorf("of %v the backend sees %v, %v", client, a, err)
+	}
+	_, from, err := dialUDPAt(t, l.Client, client, addr).Ask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := netip.MustParseAddrPort(from).Addr(); a != lab.BackAddr {
+		t.Errorf("over UDP: of %v the backend sees %v", client, a)
+	}
+	l.Balancer.Run(t, "ip", "route", "del", client.String(), "dev", lab.FrontLink)
 }
 
 // dialUDPAt is dialUDPFrom from one of the host's addresses.

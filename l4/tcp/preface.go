@@ -69,12 +69,10 @@ func commonName(t *l4.TLS) string {
 }
 
 // source is the address to connect to a backend from; the zero value leaves it to
-// the kernel. Nobody can appear as what the backend's IP version has no word for, or
-// as an address that means another host on every link.
+// the kernel.
 func (u *Upstream) source(f l4.Flow, backend netip.AddrPort) (source netip.Addr, transparent bool) {
-	client := f.Client.Addr()
-	if u.Transparent && client.Is4() == backend.Addr().Is4() && (client.IsGlobalUnicast() || client.IsLoopback()) {
-		return client, true
+	if u.Transparent && f.CanAppearTo(backend.Addr()) {
+		return f.Client.Addr(), true
 	}
 	return u.Source, false
 }

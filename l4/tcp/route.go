@@ -29,8 +29,8 @@ type Upstream struct {
 	// Source is the source address; the zero value leaves it to the kernel.
 	Source netip.Addr
 	// Transparent connects from the client's address (IP_TRANSPARENT, which takes
-	// CAP_NET_ADMIN) and a port of the kernel's choice. Clients of the other IP
-	// version than the backend's come from Source.
+	// CAP_NET_ADMIN) and a port of the kernel's choice. Clients that cannot appear
+	// (l4.Flow.CanAppearTo) come from Source.
 	Transparent bool
 	Proxy       ProxyOut
 	TLS         *cert.Client // nil = plain

@@ -217,8 +217,8 @@ func (s *session) dial(b *balance.Backend) l4.ConnectReason {
 
 // source returns the address that datagrams of f to a backend come from.
 func (r *route) source(f l4.Flow, backend netip.AddrPort) (source netip.Addr, transparent bool) {
-	if client := f.Client.Addr(); r.Transparent && client.Is4() == backend.Addr().Is4() {
-		return client, true
+	if r.Transparent && f.CanAppearTo(backend.Addr()) {
+		return f.Client.Addr(), true
 	}
 	return r.Source, false
 }

@@ -34,7 +34,7 @@ type Route struct {
 	Source netip.Addr // source address towards backends; zero = the system's choice
 	// Transparent makes the client's address the source. It takes CAP_NET_ADMIN and
 	// routes that bring the replies back here. Datagrams of a Spray service, and of
-	// clients of the other IP version than the backend's, come from Source.
+	// clients that cannot appear (l4.Flow.CanAppearTo), come from Source.
 	Transparent bool
 	SendProxy   SendProxy     // which datagrams begin with a PROXY header of version 2
 	ProxyTLVs   []wire.TLV    // the header's own fields, beside the addresses
