@@ -11,7 +11,8 @@ import (
 
 // A conn is one client connection and the one to its backend, owned by a loop
 // from accept to the Session it leaves behind. It reads top to bottom as the
-// life of a connection: begin, connect, (queue.go), connected, (relay.go), finish.
+// life of a connection: begin, connect, (queue.go), connected, (relay.go), finish. What
+// happens to it comes in through phase.go.
 type conn struct {
 	worker     *worker
 	route      *route
@@ -50,21 +51,6 @@ type conn struct {
 	by       l4.Side
 	unacked  int32 // what had not been acknowledged when that was last looked at
 }
-
-type phase uint8
-
-const (
-	closed     phase = iota
-	greeting         // the client's first bytes are waited for
-	securing         // a TLS handshake with the client is under way
-	connecting       // a handshake with a backend is under way
-	waiting          // for a place in the queue of a unix-socket backend
-	asking           // for a PostgreSQL server's answer to an SSLRequest
-	verifying        // a TLS handshake with the backend is under way
-	queued           // for a backend with room, in the pool's own queue
-	relaying
-	resetting // one side is gone; the other is owed some bytes and then a reset
-)
 
 const (
 	// settleAfter is when keepalive is set up towards the backend, and the idle
@@ -146,31 +132,6 @@ func (c *conn) leave() {
 	if c.admitted {
 		c.admitted = false
 		c.route.Admit.Release(c.flow.Client.Addr())
-	}
-}
-
-// Expired is the connection's one timer, which means something else in every
-// phase. Activity never touches it: when it runs out early it is set anew.
-func (c *conn) Expired(*loop.Timer) {
-	switch c.phase {
-	case greeting, securing:
-		c.greetingExpired()
-	case connecting, asking, verifying:
-		c.failure = l4.ConnectTimedOut
-		c.tryAnother()
-	case waiting:
-		if c.attemptLimit() <= 0 {
-			c.failure = l4.ConnectTimedOut
-		} else if c.dial() {
-			return
-		}
-		c.tryAnother()
-	case queued:
-		c.queueExpired()
-	case relaying:
-		c.relayExpired()
-	case resetting:
-		c.resetWhenDelivered()
 	}
 }
 
