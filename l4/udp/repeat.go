@@ -105,7 +105,7 @@ func (s *session) forget() {
 		last = last.next
 	}
 	last.next, w.spare, s.kept = w.spare, s.kept, nil
-	s.spent = true
+	s.spent, s.deserted = true, false
 	w.keepers.remove(s)
 }
 
