@@ -300,6 +300,7 @@ func (c *conn) takeAhead(b []byte) (n int, fresh bool) {
 	if !fresh {
 		f.replay.again -= n
 		c.client.moved -= uint64(n) // they are counted already, and will be once more
+		c.lease.Backend().Stats.BytesIn.Add(uint64(n))
 	}
 	if f.used += n; !f.ahead() {
 		c.dropAhead()

@@ -105,6 +105,12 @@ func TestReplay(t *testing.T) {
 			if svc := p.Services()[0]; svc.Stats.BytesIn.Load() != uint64(c.size) || svc.Stats.BytesOut.Load() != 6 {
 				t.Errorf("%+v: the service counts %d in, %d out", c, svc.Stats.BytesIn.Load(), svc.Stats.BytesOut.Load())
 			}
+			for i, b := range p.pool.Backends() {
+				in := b.Stats.BytesIn.Load()
+				if in > uint64(c.size) || in < uint64(c.take) || i == 2 && in != uint64(c.size) {
+					t.Errorf("%+v: backend %d was sent %d bytes, by its count", c, i, in)
+				}
+			}
 		}
 	})
 }

@@ -194,7 +194,8 @@ func (s *session) evidence() l4.Evidence {
 	return l4.Doubtful
 }
 
-// sendAgain sends what the session's counters know already.
+// sendAgain sends what the session's counters, and so the service's, know already. The
+// backend's do not.
 func (s *session) sendAgain(payload []byte) {
 	w := s.worker
 	w.scratch = append(append(w.scratch[:0], s.header...), payload...)
@@ -203,10 +204,12 @@ func (s *session) sendAgain(payload []byte) {
 		s.refused()
 		_, errno = sock.Write(int(s.fd), w.scratch)
 	}
-	switch {
-	case errno != 0:
+	if errno != 0 {
 		s.route.service.Stats.drop(dropReason(errno), 1)
-	case s.route.SendProxy == ProxyFirst:
+		return
+	}
+	s.lease.Backend().Stats.BytesIn.Add(uint64(len(payload)))
+	if s.route.SendProxy == ProxyFirst {
 		s.header = s.header[:0]
 	}
 }
