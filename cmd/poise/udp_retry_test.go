@@ -66,3 +66,48 @@ func TestUDPRetry(t *testing.T) {
 		t.Errorf("%v retries", n)
 	}
 }
+
+// So is one that waits for a backend that goes into maintenance, or that a reload removes
+// and closes.
+func TestUDPRetryWhenClosed(t *testing.T) {
+	t.Parallel()
+	listen, b := udpAddr(t), member("b", startTeller(t, "b"))
+	asked := make(chan string, 100)
+	silent := listenUDP(t, nil, "127.0.0.1:0")
+	answerUDP(t, silent, func(d []byte, _ netip.AddrPort) [][]byte {
+		asked <- string(d)
+		return nil
+	})
+	yaml := func(members ...string) string {
+		return jsonLog + udpConfig(listen, "replies: 1, idle: 1h", "balance: first, on_remove: close, check: {type: none}, passive: {failures: 0}", members...)
+	}
+	p := start(t, yaml(member("a", silent.LocalAddr()), b))
+	for name, shut := range map[string]func(){
+		"maint":   func() { p.operate(t, "maint", "web/a") },
+		"removed": func() { p.MustReload(t, yaml(b)) },
+	} {
+		p.MustReload(t, yaml(member("a", silent.LocalAddr()), b))
+		p.operate(t, "ready", "web/a")
+		c := dialUDP(t, listen)
+		answer := make(chan string, 1)
+		go func() {
+			who, _, err := c.Ask()
+			if err != nil {
+				who = err.Error()
+			}
+			answer <- who
+		}()
+		select {
+		case <-asked:
+		case <-time.After(patience):
+			t.Fatalf("%s: nothing has come to a", name)
+		}
+		shut()
+		if who := <-answer; who != "b" {
+			t.Errorf("%s: %s answers", name, who)
+		}
+		if e := p.EndOf(t, c); e.Backend != "b" || e.Retries != 1 || e.Outcome != "ok" {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+}

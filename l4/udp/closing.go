@@ -19,7 +19,8 @@ type closer struct {
 	timer   loop.Timer
 }
 
-// closeBackend ends the sessions of b, late replies apart.
+// closeBackend ends the sessions of b, late replies apart. Those whose requests can go
+// to another backend go on with that.
 func (w *worker) closeBackend(b *balance.Backend, o l4.Outcome, spread time.Duration, called time.Time) {
 	k := &closer{worker: w, backend: b, outcome: o, before: w.loop.Precise() - time.Since(called), spread: loop.SpreadOver(spread, w.loop.Now())}
 	k.timer.Owner = k
@@ -44,7 +45,7 @@ func (k *closer) Expired(*loop.Timer) {
 	}
 	for s := w.sessions.first; s != nil && due > 0; s = s.links[every].next {
 		if k.matches(s) {
-			if k.outcome != l4.BackendDown || s.welcome() || !s.repeat() {
+			if s.welcome() || !s.repeat() {
 				s.retire(k.outcome, l4.Proxy)
 			}
 			due--

@@ -10,8 +10,8 @@ import (
 )
 
 // Where it is known how many replies a request has, it is known which ones wait, too.
-// What a backend has refused, or not answered when it goes down, is sent to another
-// backend, as a resolver would do after seconds. That takes copies of what the client has
+// What a backend has refused, or not answered when it goes down or is closed, is sent to
+// another backend, as a resolver would do after seconds. That takes copies of what the client has
 // sent. They are kept until the first reply, for from then on it cannot be told which of
 // several requests the backend has not answered; so a session's requests are repeated
 // all together, once, or not at all.
@@ -105,39 +105,38 @@ func (s *session) forget() {
 		last = last.next
 	}
 	last.next, w.spare, s.kept = w.spare, s.kept, nil
-	s.spent, s.deserted = true, false
+	s.spent, s.scheduled = true, false
 	w.keepers.remove(s)
 }
 
-// desert has what the session has kept repeated at the end of the round.
-func (s *session) desert() {
-	if s.kept != nil && s.retries == 0 && !s.deserted {
-		s.deserted = true
-		s.worker.deserted = append(s.worker.deserted, s)
+// schedule has what the session has kept repeated at the end of the round.
+func (s *session) schedule() {
+	if s.kept != nil && s.retries == 0 && !s.scheduled {
+		s.scheduled = true
+		s.worker.scheduled = append(s.worker.scheduled, s)
 	}
 }
 
-// desert has the sessions of b, which has gone down, go on with other backends if it
-// has not answered them.
-func (w *worker) desert(b *balance.Backend) {
+// repeatAll has what b, which has gone down, has not answered repeated.
+func (w *worker) repeatAll(b *balance.Backend) {
 	for s := w.keepers.last; s != nil; s = s.links[keeping].prev {
 		if s.lease.Backend() == b && !s.welcome() {
-			s.desert()
+			s.schedule()
 		}
 	}
 }
 
-// repeat gives some of the sessions that are deserted another backend.
+// repeat takes some of the sessions that are scheduled.
 func (w *worker) repeat() {
-	n := min(len(w.deserted), repeatsAtOnce)
-	for _, s := range w.deserted[:n] {
-		if s.deserted { // else it has ended meanwhile, or is another one
-			s.deserted = false
+	n := min(len(w.scheduled), repeatsAtOnce)
+	for _, s := range w.scheduled[:n] {
+		if s.scheduled { // else it has ended meanwhile, or has been answered
+			s.scheduled = false
 			s.repeat()
 		}
 	}
-	w.deserted = w.deserted[:copy(w.deserted, w.deserted[n:])]
-	if len(w.deserted) > 0 {
+	w.scheduled = w.scheduled[:copy(w.scheduled, w.scheduled[n:])]
+	if len(w.scheduled) > 0 {
 		w.loop.Start(&w.piece, time.Millisecond)
 	}
 }

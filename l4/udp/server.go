@@ -137,7 +137,9 @@ func (s *Server) Kill(o l4.Outcome) {
 
 // CloseBackend ends the sessions of b with outcome o, evenly over the time spread (0
 // = at once); those that come later are left alone. Clients that go on get another
-// backend, or b again if it is eligible. It does not wait.
+// backend, or b again if it is eligible. A session that waits for an answer of b, and b
+// is eligible no more, goes on with another backend instead, as by Repeat. It does not
+// wait.
 func (s *Server) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration) {
 	called := time.Now()
 	s.each(func(w *worker) { w.closeBackend(b, o, spread, called) })
@@ -146,7 +148,7 @@ func (s *Server) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Dura
 // Repeat is to be called when b has gone down: what it has not answered goes to other
 // backends, where the service has it so (Spec.Retry). It does not wait.
 func (s *Server) Repeat(b *balance.Backend) {
-	s.each(func(w *worker) { w.desert(b) })
+	s.each(func(w *worker) { w.repeatAll(b) })
 }
 
 // Flush adds what open sessions have moved so far to the counters, which otherwise

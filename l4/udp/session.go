@@ -53,10 +53,10 @@ type session struct {
 	asks     bool // the client has sent something since the last reply
 	doubtful bool // in receiver.unconfirmed
 
-	kept     *request // of its client, for another backend; see repeat.go
-	spent    bool     // nothing is kept any more
-	deserted bool     // in the worker's list of those whose backend has gone
-	retries  uint8    // further backends that have got what was kept
+	kept      *request // of its client, for another backend; see repeat.go
+	spent     bool     // nothing is kept any more
+	scheduled bool     // in worker.scheduled
+	retries   uint8    // further backends that have got what was kept
 }
 
 // A connection is a socket of a session, connected to its backend.

@@ -29,7 +29,7 @@ func (s *session) refused() {
 		s.lease.Report(false, 0)
 	}
 	s.tell(refuses)
-	s.desert()
+	s.schedule()
 }
 
 func (s *session) tell(v verdict) {

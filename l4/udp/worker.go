@@ -34,12 +34,12 @@ type worker struct {
 	answering []*receiver
 	done      []*session // that may have had all their replies
 
-	keepers  sessionList // that have kept requests, as they began to
-	spare    *request
-	made     int        // requests there is room for
-	deserted []*session // whose requests are to go to another backend
-	piece    loop.Timer // there are more of them than were taken in a round
-	scratch  []byte
+	keepers   sessionList // that have kept requests, as they began to
+	spare     *request
+	made      int        // requests there is room for
+	scheduled []*session // whose requests are to go to another backend
+	piece     loop.Timer // there are more of them than were taken in a round
+	scratch   []byte
 
 	sprayers map[sprayKey]*sprayer
 	sprayed  []*sprayer // that have got datagrams of the tray
