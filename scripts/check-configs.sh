@@ -57,6 +57,17 @@ dropin() {
 	rm -r "$work/poise.service.d"
 }
 
+# socket FILE: the unit is sound, and so is the service that it is for with it.
+socket() {
+	cp "$1" "$work/"
+	sed "s|/usr/bin/poise|$poise|" configs/systemd/poise.service >"$work/poise.service"
+	local out
+	if ! out=$(systemd-analyze verify --man=no "$work/${1##*/}" "$work/poise.service" 2>&1) || [[ -n $out ]]; then
+		echo "$out"
+		return 1
+	fi
+}
+
 # sysctls FILE: "key = value" with keys this kernel has.
 sysctls() {
 	local line key bad=0
@@ -76,14 +87,17 @@ while IFS= read -r file; do
 	*/conf.d/*.yaml) continue ;; # read with the file beside its folder
 	*.yaml) check=(config "$file") ;;
 	configs/sysctl/*.conf) check=(sysctls "$file") ;;
-	configs/systemd/*.service | configs/systemd/*.conf)
+	configs/systemd/*.service | configs/systemd/*.socket | configs/systemd/*.conf)
 		if ! command -v systemd-analyze >/dev/null; then
 			echo "$file: not checked, systemd-analyze is not installed" >&2
 			[[ -z ${POISE_TEST_ALL:-} ]] || failed=1
 			continue
 		fi
-		check=(unit "$file")
-		[[ $file == *.service ]] || check=(dropin "$file")
+		case $file in
+		*.service) check=(unit "$file") ;;
+		*.socket) check=(socket "$file") ;;
+		*) check=(dropin "$file") ;;
+		esac
 		;;
 	*)
 		echo "$file: check-configs.sh does not know how to check it; add a rule" >&2

@@ -179,6 +179,11 @@ func start(o Options) (*Daemon, error) {
 	d.logging.set(file.Log)
 	if o.Standalone {
 		d.notify = notifier{d.log}
+		var unusable []string
+		d.data.opener, unusable = passedSockets()
+		for _, text := range unusable {
+			d.log.Warn(text)
+		}
 	}
 	d.generation.Store(&generation{file: &config.File{}})
 
@@ -206,7 +211,7 @@ func start(o Options) (*Daemon, error) {
 	d.log.Info("started", "version", o.Version, "pid", os.Getpid(), "config", o.Path,
 		"services", len(file.Services), "pools", len(file.Pools),
 		"workers", n, "descriptor_limit", sock.DescriptorLimit())
-	d.warnNotSilent()
+	d.warn()
 	d.notify.ready(file)
 	return d, nil
 }

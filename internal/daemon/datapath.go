@@ -24,6 +24,7 @@ type datapath struct {
 	udp   *udp.Server
 
 	descriptors *sock.Descriptors
+	opener      *listening.Opener // nil if the service manager has passed no socket; set before start
 }
 
 // start makes n loops and the servers on them, which report to c.
@@ -32,7 +33,7 @@ func (p *datapath) start(n int, log *slog.Logger, c *control.Control, ended func
 		return err
 	}
 	p.descriptors = new(sock.Descriptors)
-	host := listening.Host{Loops: p.loops, Descriptors: p.descriptors, Log: log}
+	host := listening.Host{Loops: p.loops, Descriptors: p.descriptors, Log: log, Opener: p.opener}
 	p.tcp = tcp.NewServer(host, tcp.Hooks{Connected: c.Connected, Fared: c.Fared, Ended: ended})
 	p.udp = udp.NewServer(host, udp.Hooks{Began: c.Began, Answered: c.Answered, Refused: c.Refused, Ended: ended})
 	return nil
@@ -43,6 +44,7 @@ func (p *datapath) close() {
 	p.tcp.Close()
 	p.udp.Close()
 	p.loops.Stop()
+	p.opener.Close()
 }
 
 // healthy reports whether every loop takes its turn within limit.

@@ -118,17 +118,25 @@ func (d *Daemon) reload() admin.ReloadResult {
 	}
 	d.log.Info("reloaded", "changes", cmp.Or(strings.Join(changes, "; "), "none"))
 	warnings = append(warnings, d.generation.Load().warnings()...) // the watch of certificates logs these
-	warnings = append(warnings, d.warnNotSilent()...)
+	warnings = append(warnings, d.warn()...)
 	return admin.ReloadResult{OK: true, Changes: changes, Warnings: warnings}
 }
 
-// warnNotSilent logs which services cannot refuse by silence, and returns that.
-func (d *Daemon) warnNotSilent() []string {
-	all := d.generation.Load().notSilent()
+// warn logs what is amiss with this process under the present configuration, and
+// returns that.
+func (d *Daemon) warn() []string {
+	all := d.amiss()
 	for _, text := range all {
 		d.log.Warn(text)
 	}
 	return all
+}
+
+// amiss says what the present configuration asks for and this process cannot do, or has
+// and the configuration does not use.
+func (d *Daemon) amiss() []string {
+	g := d.generation.Load()
+	return append(g.notSilent(), g.unserved(d.data.opener)...)
 }
 
 func (d *Daemon) reread() ([]string, error) {

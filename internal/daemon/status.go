@@ -33,7 +33,7 @@ func (d *Daemon) Status() admin.Status {
 	if c := d.certState.Load(); c != nil {
 		s.Warnings = c.Warnings
 	}
-	s.Warnings = slices.Concat(s.Warnings, d.generation.Load().notSilent())
+	s.Warnings = slices.Concat(s.Warnings, d.amiss())
 	d.mu.Lock()
 	s.LastReload = d.lastReload
 	d.mu.Unlock()

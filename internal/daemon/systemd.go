@@ -9,11 +9,47 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/internal/plural"
+	"github.com/poise-lb/poise/l4"
+	listening "github.com/poise-lb/poise/l4/service"
+	"github.com/poise-lb/poise/l4/sock"
 )
+
+// passedSockets takes the sockets that the service manager has opened for the daemon:
+// sd_listen_fds(3). It returns nil if there is none, and says which it cannot use.
+func passedSockets() (o *listening.Opener, unusable []string) {
+	var sockets []sock.Passed
+	for _, f := range activation.Files(true) {
+		s, err := sock.Receive(int(f.Fd()))
+		if err != nil {
+			unusable = append(unusable, fmt.Sprintf("the service manager passes a socket (%s) that cannot be used: %v", f.Name(), err))
+		} else {
+			sockets = append(sockets, s)
+		}
+		_ = f.Close() // there is a duplicate
+	}
+	if len(sockets) > 0 {
+		o = listening.NewOpener(sockets)
+	}
+	return o, unusable
+}
+
+// unserved names the sockets of the service manager at which no service of the
+// generation listens.
+func (g *generation) unserved(o *listening.Opener) (all []string) {
+	var tcp, udp []l4.Listen
+	for _, s := range g.file.Services {
+		tcp, udp = append(tcp, s.TCP.Listen...), append(udp, s.UDP.Listen...)
+	}
+	for _, at := range o.Unserved(tcp, udp) {
+		all = append(all, "the service manager passes a socket at "+at+", and no service listens there: its clients wait in vain")
+	}
+	return all
+}
 
 // notifier tells the service manager how the daemon is: sd_notify(3). The zero
 // value tells nobody, and so does any without a service manager that listens.

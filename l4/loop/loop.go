@@ -205,6 +205,13 @@ func (l *Loop) AfterEvents(f func()) { l.after = append(l.after, f) }
 // Remove forgets fd, right before the caller closes it.
 func (l *Loop) Remove(fd int) { l.slots[fd] = slot{} }
 
+// Detach is Remove of a descriptor whose socket has others, here or in another process:
+// it lives on when fd is closed, and the kernel would go on reporting it.
+func (l *Loop) Detach(fd int) {
+	l.Remove(fd)
+	l.epoll.Delete(fd)
+}
+
 // Now returns the time that the process has run since the loop was made, as of the
 // present round.
 func (l *Loop) Now() time.Duration { return l.now }

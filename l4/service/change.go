@@ -20,6 +20,8 @@ type Plan[R, T any] struct {
 	// Bind opens a socket bound to one of the addresses. With share, several sockets of
 	// this process have the address.
 	Bind func(l l4.Listen, share bool) (fd int, err error)
+	// Adopt makes a socket that is bound to one of them as Bind would have made it.
+	Adopt func(l l4.Listen, fd int) error
 	// Route makes what the listeners do with what comes.
 	Route func(*Service[T]) *R
 }
@@ -92,12 +94,12 @@ func (c *Change[R, T, S]) unclaim() {
 	s.sweep()
 }
 
-// bind opens a socket at the address on every worker.
+// bind makes a listener at the address, of a socket for every worker.
 func (s *Server[R, T, S]) bind(at l4.Listen, p Plan[R, T]) (*Listener[R, S], error) {
-	fds, err := s.bindAll(at, p)
+	fds, err := s.open(at, p)
 	if err != nil {
 		for _, fd := range fds {
-			sock.Close(fd)
+			closeIfOpen(fd)
 		}
 		command := "ss -ltnp"
 		if s.protocol.Proto == l4.UDP {
@@ -105,13 +107,22 @@ func (s *Server[R, T, S]) bind(at l4.Listen, p Plan[R, T]) (*Listener[R, S], err
 		}
 		return nil, fmt.Errorf("service %s: listen %s: %w%s", p.Name, at, err, sock.BindRemedy(err, at.Addr.Port(), command))
 	}
-	l := &Listener[R, S]{Listen: at, server: &s.state, gone: make(chan struct{})}
+	l := &Listener[R, S]{Listen: at, Passed: len(s.passedAt(at)) > 0, server: &s.state, gone: make(chan struct{})}
 	l.Sockets = s.protocol.Sockets(l, fds)
 	return l, nil
 }
 
-// bindAll returns the sockets that it has opened, also if it fails.
-func (s *Server[R, T, S]) bindAll(at l4.Listen, p Plan[R, T]) (fds []int, err error) {
+func closeIfOpen(fd int) {
+	if fd >= 0 {
+		sock.Close(fd)
+	}
+}
+
+// open returns the sockets that it has opened, also if it fails.
+func (s *Server[R, T, S]) open(at l4.Listen, p Plan[R, T]) (fds []int, err error) {
+	if passed := s.passedAt(at); len(passed) > 0 {
+		return s.share(passed, at, p)
+	}
 	if !s.overlaps(at.Addr) {
 		// Sockets that share an address share it with any process of this user
 		// that asks to. One that does not share finds out who is there already.
@@ -177,7 +188,7 @@ func (c *Change[R, T, S]) Abort() {
 			continue
 		}
 		for _, k := range l.Sockets {
-			sock.Close(k.Descriptor()) // no loop knows of it
+			closeIfOpen(k.Descriptor()) // no loop knows of it
 		}
 	}
 	c.unclaim()
@@ -249,7 +260,7 @@ func (s *Server[R, T, S]) serve(listeners []*Listener[R, S]) {
 		for i, k := range l.Sockets {
 			begun.Add(1)
 			if !s.Loops[i].Post(func() { k.Begin(); begun.Done() }) {
-				sock.Close(k.Descriptor())
+				closeIfOpen(k.Descriptor())
 				begun.Done()
 			}
 		}

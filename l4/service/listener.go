@@ -17,7 +17,11 @@ type Listener[R any, S Socket] struct {
 	Listen  l4.Listen
 	Sockets []S    // one per worker, in their order
 	Number  uint64 // later ones have higher numbers
-	server  *state
+	// Passed says that the sockets are another process's too, and that the next one of
+	// ours may have them: what nobody has taken stays in them, and nothing that keeps
+	// clients away may be set.
+	Passed bool
+	server *state
 
 	route   atomic.Pointer[R]
 	retired atomic.Bool
@@ -35,7 +39,8 @@ type Listener[R any, S Socket] struct {
 // A Socket is a worker's socket of a listener. All methods but Descriptor are called on
 // the worker's loop.
 type Socket interface {
-	// Descriptor returns the file descriptor, -1 when it is closed.
+	// Descriptor returns the file descriptor; -1 when it is closed, and if the worker
+	// has none.
 	Descriptor() int
 	// Begin starts to take what comes. All that can be wrong with the socket has been
 	// found out when it was bound. Should the kernel still say no, Begin tells the
@@ -48,7 +53,8 @@ type Socket interface {
 	// Turn takes what is waiting for a turn of the loop, and reports whether there may
 	// be more.
 	Turn() (more bool)
-	// Close closes the socket, if it is open, and ends what cannot be without it.
+	// Close closes the socket, if it is open, and ends what cannot be without it. What
+	// has not been taken of its queue is lost.
 	Close()
 }
 
@@ -91,7 +97,7 @@ func (s *Server[R, T, S]) Withdraw(listeners ...*Listener[R, S]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range listeners {
-		if s.closed || l.withdrawn {
+		if s.closed || l.withdrawn || l.Passed {
 			continue
 		}
 		l.withdrawn = true
@@ -117,7 +123,7 @@ func (s *Server[R, T, S]) close(listeners ...*Listener[R, S]) {
 		var more atomic.Bool
 		s.Loops.Do(func(i int, _ *loop.Loop) {
 			for _, l := range listeners {
-				if l.Sockets[i].Turn() {
+				if !l.Passed && l.Sockets[i].Turn() {
 					more.Store(true)
 				}
 			}
@@ -128,6 +134,9 @@ func (s *Server[R, T, S]) close(listeners ...*Listener[R, S]) {
 	}
 	s.Loops.Do(func(i int, _ *loop.Loop) {
 		for _, l := range listeners {
+			if !l.Passed {
+				l.Sockets[i].Turn() // what has come meanwhile
+			}
 			l.Sockets[i].Close()
 		}
 	})

@@ -20,6 +20,7 @@ type Host struct {
 	Loops       loop.Group        // they run, and are to be stopped after the servers are closed
 	Descriptors *sock.Descriptors // what the whole data path may use
 	Log         *slog.Logger
+	Opener      *Opener // nil = all sockets are bound here
 }
 
 // A Protocol is what is a protocol's own about services. Functions that may be nil do
@@ -31,8 +32,10 @@ type Protocol[R any, S Socket] struct {
 	// Worker makes what the protocol has on a loop. It is called on that.
 	Worker func(i int, l *loop.Loop) Worker
 	// Sockets makes the sockets of a listener of their descriptors, which are bound and
-	// in the order of the workers.
+	// in the order of the workers; -1 if a worker has none.
 	Sockets func(l *Listener[R, S], fds []int) []S
+	// Shares says that several workers can have descriptors of the same socket.
+	Shares bool
 	// Lend has l, which is not configured yet, serve as the listeners by do, which have
 	// all of its addresses; those that are not retired come first. It may be nil.
 	Lend func(l *Listener[R, S], by []*Listener[R, S])

@@ -78,38 +78,46 @@ type rig struct {
 
 func start(t *testing.T, grace time.Duration) *rig {
 	t.Helper()
+	return startWith(t, nil, func(p *service.Protocol[route, *socket]) { p.Grace = grace })
+}
+
+func startWith(t *testing.T, opener *service.Opener, adjust func(*service.Protocol[route, *socket])) *rig {
+	t.Helper()
 	loops, err := loop.Start(2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(loops.Stop)
 	r := &rig{t: t}
-	r.server = service.New[route, int](
-		service.Host{Loops: loops, Descriptors: new(sock.Descriptors), Log: slog.New(slog.DiscardHandler)},
-		service.Protocol[route, *socket]{
-			Proto:   l4.TCP,
-			Notices: []notice.Kind{{Text: "odd"}},
-			Grace:   grace,
-			Worker:  func(int, *loop.Loop) service.Worker { return worker{r} },
-			Sockets: func(l *listener, fds []int) (list []*socket) {
-				for _, fd := range fds {
-					s := &socket{listener: l, waiting: 3}
-					s.fd.Store(int64(fd))
-					list = append(list, s)
-				}
-				r.made = append(r.made, l)
-				return list
-			},
-			Succeed: func(old, present []*listener) {
-				r.old, r.present = nil, nil
-				for _, l := range old {
-					r.old = append(r.old, l.Listen)
-				}
-				for _, l := range present {
-					r.present = append(r.present, l.Listen)
-				}
-			},
-		})
+	p := service.Protocol[route, *socket]{
+		Proto:   l4.TCP,
+		Notices: []notice.Kind{{Text: "odd"}},
+		Worker:  func(int, *loop.Loop) service.Worker { return worker{r} },
+		Sockets: func(l *listener, fds []int) (list []*socket) {
+			for _, fd := range fds {
+				s := &socket{listener: l, waiting: 3}
+				s.fd.Store(int64(fd))
+				list = append(list, s)
+			}
+			r.made = append(r.made, l)
+			return list
+		},
+		Succeed: func(old, present []*listener) {
+			r.old, r.present = nil, nil
+			for _, l := range old {
+				r.old = append(r.old, l.Listen)
+			}
+			for _, l := range present {
+				r.present = append(r.present, l.Listen)
+			}
+		},
+	}
+	if adjust != nil {
+		adjust(&p)
+	}
+	r.server = service.New[route, int](service.Host{
+		Loops: loops, Descriptors: new(sock.Descriptors), Log: slog.New(slog.DiscardHandler), Opener: opener,
+	}, p)
 	t.Cleanup(r.Close)
 	return r
 }
@@ -122,6 +130,7 @@ func (r *rig) plan(name string, at ...l4.Listen) plan {
 		Bind: func(l l4.Listen, share bool) (int, error) {
 			return sock.Bind(l.Addr, sock.ListenOptions{BindOptions: sock.BindOptions{Share: share}})
 		},
+		Adopt: func(l4.Listen, int) error { return nil },
 		Route: func(s *svc) *route { return &route{s, n} },
 	}
 }

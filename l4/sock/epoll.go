@@ -79,6 +79,10 @@ func (e *Epoll) AddDatagrams(fd int, tag uint32) Errno {
 	return e.ctl(unix.EPOLL_CTL_ADD, fd, datagramInterest, tag)
 }
 
+// Delete ends what Add did for fd, whose socket has other descriptors: closing fd alone
+// would leave it registered.
+func (e *Epoll) Delete(fd int) { e.ctl(unix.EPOLL_CTL_DEL, fd, 0, 0) }
+
 func (e *Epoll) ctl(op, fd int, events, tag uint32) Errno {
 	ev := rawEvent{Events: events, Fd: int32(fd), Pad: int32(tag)}
 	_, _, err := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(e.fd), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(&ev)), 0, 0)

@@ -24,17 +24,19 @@ const backlog = 65535
 // kernel has no IPv6, the dual-stack wildcard is that of IPv4. Errors are
 // *os.SyscallError around an Errno.
 func Bind(addr netip.AddrPort, o ListenOptions) (fd int, err error) {
-	return bindSocket(unix.SOCK_STREAM, addr, o.BindOptions, func(fd, _ int) Errno {
-		err := setAll(fd, []option{
-			{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1},
-			{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
-			{unix.SOL_SOCKET, unix.SO_OOBINLINE, 1}, // urgent data stays in the stream
-		})
-		if err != 0 {
-			return err
-		}
-		return o.setKeepalive(fd)
+	return bindSocket(unix.SOCK_STREAM, addr, o.BindOptions, o.set)
+}
+
+func (o ListenOptions) set(fd, _ int) Errno {
+	err := setAll(fd, []option{
+		{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1},
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.SOL_SOCKET, unix.SO_OOBINLINE, 1}, // urgent data stays in the stream
 	})
+	if err != 0 {
+		return err
+	}
+	return o.setKeepalive(fd)
 }
 
 func (o ListenOptions) setKeepalive(fd int) Errno {

@@ -23,6 +23,7 @@ func (s *Server) Prepare(routes []Route) (*Change, error) {
 				o.Share = share
 				return sock.Bind(l.Addr, o)
 			},
+			Adopt: func(l l4.Listen, fd int) error { return listenOptions(l, &r.Spec).Apply(fd) },
 			Route: func(svc *Service) *route { return newRoute(r, svc) },
 		}
 	}

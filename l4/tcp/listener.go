@@ -69,7 +69,7 @@ func (a *acceptor) Begin() {
 	if err != nil {
 		a.worker.server.acceptErrors[acceptOther].Add(1)
 		a.listener.Route().service.Notify(noticeAccept, err.Error())
-		a.shut()
+		a.Close()
 	}
 }
 
@@ -135,24 +135,18 @@ func (a *acceptor) Expired(*loop.Timer) {
 // Retire keeps new handshakes away, so that closing the socket resets no client: those
 // under way have the grace of the listener.
 func (a *acceptor) Retire(bool) {
-	if a.fd >= 0 && !a.listener.Withdrawn() {
+	if a.fd >= 0 && !a.listener.Withdrawn() && !a.listener.Passed {
 		sock.RefuseNew(a.fd) // without it, at worst what comes in the last instant is reset
 	}
 }
 
-// Close takes what has come since the last turn, and closes the socket.
+// Close is part of service.Socket.
 func (a *acceptor) Close() {
-	a.Turn()
-	a.shut()
-}
-
-// shut closes the socket; what is in its queue is lost.
-func (a *acceptor) shut() {
 	if a.fd < 0 {
 		return
 	}
 	a.worker.loop.StopTimer(&a.timer)
-	a.worker.loop.Remove(a.fd)
+	a.worker.loop.Detach(a.fd)
 	sock.Close(a.fd)
 	a.fd = -1
 	delete(a.worker.acceptors, a)

@@ -62,6 +62,7 @@ func NewServer(host service.Host, h Hooks) *Server {
 		Sockets: s.acceptors,
 		Succeed: s.succeed,
 		Grace:   retireGrace,
+		Shares:  true,
 	})
 	return s
 }

@@ -150,7 +150,7 @@ func (w *worker) flushCounts() {
 func (w *worker) Shut() {
 	w.down = true
 	for a := range w.acceptors {
-		a.shut()
+		a.Close()
 	}
 	w.closeAll(l4.Killed, func(*conn) bool { return true })
 	w.dropPipes()

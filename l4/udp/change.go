@@ -3,6 +3,7 @@ package udp
 import (
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/service"
+	"github.com/poise-lb/poise/l4/sock"
 )
 
 // A Change is a set of routes that is ready to run; see service.Change. Open sessions
@@ -21,7 +22,12 @@ func (s *Server) Prepare(routes []Route) (*Change, error) {
 	for i, r := range routes {
 		plans[i] = plan{
 			Name: r.Spec.Name, Listen: r.Spec.Listen,
-			Bind:  func(l l4.Listen, share bool) (int, error) { return bind(l, &r.Spec, share) },
+			Bind: func(l l4.Listen, share bool) (int, error) {
+				o := socketOptions(l, &r.Spec)
+				o.Share = share
+				return sock.BindUDP(l.Addr, o)
+			},
+			Adopt: func(l l4.Listen, fd int) error { return socketOptions(l, &r.Spec).Apply(fd) },
 			Route: func(svc *Service) *route { return &route{Route: r, service: svc, ports: budgets[i]} },
 		}
 	}

@@ -22,7 +22,7 @@ type (
 type receiver struct {
 	worker   *worker
 	listener *listener
-	fd       int        // -1 when closed
+	fd       int        // -1 when closed, and if the worker has none
 	ipv4     bool       // the socket's family
 	behind   bool       // there may be something that came before begin
 	at       sock.Local // its address; zero for a wildcard, where each datagram tells
@@ -41,22 +41,24 @@ type receiver struct {
 // datagrams.
 const socketBuffer = 4 << 20
 
-// bind opens a socket for a listener.
-func bind(l l4.Listen, spec *Spec, share bool) (fd int, err error) {
-	return sock.BindUDP(l.Addr, sock.UDPOptions{
-		BindOptions: sock.BindOptions{V6Only: l.V6Only, Freebind: spec.Freebind, Share: share},
+func socketOptions(l l4.Listen, spec *Spec) sock.UDPOptions {
+	return sock.UDPOptions{
+		BindOptions: sock.BindOptions{V6Only: l.V6Only, Freebind: spec.Freebind},
 		LocalAddr:   l.Addr.Addr().IsUnspecified() || sock.IsShared(l.Addr.Addr()),
 		Buffer:      socketBuffer,
-	})
+	}
 }
 
 func (s *Server) receivers(l *listener, fds []int) (list []*receiver) {
+	n := 0 // workers that have a socket
 	for i, fd := range fds {
-		list = append(list, newReceiver(s.workers[i], l, fd))
+		if list = append(list, newReceiver(s.workers[i], l, fd)); fd >= 0 {
+			n++
+		}
 	}
 	// Until now the first ones have got the others' clients, too. At worst a datagram
 	// gets a session of its own.
-	if n := len(fds); n > 1 {
+	if n > 1 {
 		// Should the kernel say no, clients stay where they are for as long as the
 		// sockets do.
 		sock.Steer(fds[0], n, s.steering)
@@ -65,7 +67,10 @@ func (s *Server) receivers(l *listener, fds []int) (list []*receiver) {
 }
 
 func newReceiver(w *worker, l *listener, fd int) *receiver {
-	r := &receiver{worker: w, listener: l, fd: fd, ipv4: sock.LocalAddr(fd).Addr().Is4()}
+	r := &receiver{worker: w, listener: l, fd: fd}
+	if fd >= 0 {
+		r.ipv4, r.lost = sock.LocalAddr(fd).Addr().Is4(), sock.Overflowed(fd)
+	}
 	if a := l.Listen.Addr.Addr(); !a.IsUnspecified() {
 		r.at = sock.LocalOf(a)
 	}
@@ -80,6 +85,9 @@ func (r *receiver) Descriptor() int { return r.fd }
 // Begin starts to take datagrams.
 func (r *receiver) Begin() {
 	w := r.worker
+	if r.fd < 0 {
+		return
+	}
 	if w.down {
 		sock.Close(r.fd)
 		r.fd = -1
@@ -296,7 +304,7 @@ func (r *receiver) Close() {
 	w.endAll(l4.Drained, func(s *session) bool { return s.receiver == r })
 	w.loop.StopTimer(&r.timer)
 	r.flushCounts()
-	w.loop.Remove(r.fd)
+	w.loop.Detach(r.fd)
 	sock.Close(r.fd)
 	r.fd = -1
 	delete(w.receivers, r)
