@@ -43,13 +43,19 @@ func (k *closer) Expired(*loop.Timer) {
 	if wait > 0 {
 		w.loop.Start(&k.timer, wait)
 	}
-	for s := w.sessions.first; s != nil && due > 0; s = s.links[every].next {
+	repeats := 0
+	for s := w.sessions.first; s != nil && due > 0 && repeats < repeatsAtOnce; s = s.links[every].next {
 		if k.matches(s) {
-			if s.welcome() || !s.repeat() {
+			if !s.welcome() && s.repeat() {
+				repeats++
+			} else {
 				s.retire(k.outcome, l4.Proxy)
 			}
 			due--
 		}
+	}
+	if due > 0 && wait == 0 { // no other step would take them
+		w.loop.Start(&k.timer, time.Millisecond)
 	}
 }
 

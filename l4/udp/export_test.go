@@ -2,8 +2,10 @@ package udp
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/loop"
 	"github.com/poise-lb/poise/l4/sock"
 )
@@ -38,5 +40,15 @@ func (s *Server) Receive(l l4.Listen, before func()) (n uint64, more bool) {
 // Kept returns how many requests the first loop has room for.
 func (s *Server) Kept() (n int) {
 	s.Loops[:1].Do(func(int, *loop.Loop) { n = s.workers[0].made })
+	return n
+}
+
+// BeginClosing has the first loop begin to close what it has of a backend, and returns
+// what count says after its first turn.
+func (s *Server) BeginClosing(b *balance.Backend, o l4.Outcome, count func() uint64) (n uint64) {
+	s.Loops[:1].Do(func(int, *loop.Loop) {
+		s.workers[0].closeBackend(b, o, 0, time.Now())
+		n = count()
+	})
 	return n
 }

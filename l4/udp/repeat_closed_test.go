@@ -79,6 +79,30 @@ func TestClosedForGood(t *testing.T) {
 	}
 }
 
+// However many requests wait when a backend is closed, a loop takes some at a time: other
+// clients must not wait for all.
+func TestClosedByTurns(t *testing.T) {
+	const clients, turn = 200, 32
+	hung, other := mute(t, "a"), mute(t, "b")
+	p := startOn(t, 1, specs(hung.server, other.server), retrying(1))
+	inOrder(p)
+	for i := range clients {
+		p.dial().Write([]byte("x"))
+		if i%50 == 49 {
+			eventually(t, "them to arrive", func() bool { return len(hung.heard()) == i+1 })
+		}
+	}
+	gone := p.pool.Backends()[0]
+	p.pool.SetFlag(gone.ID(), balance.Maint, true)
+	if n := p.BeginClosing(gone, l4.Drained, p.stats().Retries.Load); n != turn {
+		t.Errorf("%d were repeated in one turn, want %d", n, turn)
+	}
+	eventually(t, "all to be repeated", func() bool { return len(other.heard()) == clients })
+	if n := gone.Active(); n != 0 {
+		t.Errorf("%d sessions still have the backend", n)
+	}
+}
+
 // Sessions that end before their requests have been repeated are left alone. Before, the
 // process crashed.
 func TestEndedBeforeItsRepetition(t *testing.T) {
