@@ -16,7 +16,7 @@ var House = Rules{
 		"l4/admit":   {"l4", "l4/disk"},
 		"l4/cert":    {"l4", "l4/disk"},
 		"l4/tlsio":   {"l4/sock", "l4/loop"}, // the loop for its tests
-		"l4/service": {"l4", "l4/notice", "l4/sock", "l4/loop"},
+		"l4/service": {"l4", "l4/balance", "l4/notice", "l4/sock", "l4/loop"},
 		"l4/tcp":     {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/wire", "l4/tlsio", "l4/notice", "l4/service", "l4/sock", "l4/loop"},
 		"l4/udp":     {"l4", "l4/balance", "l4/admit", "l4/wire", "l4/notice", "l4/service", "l4/sock", "l4/loop"},
 

@@ -47,12 +47,6 @@ type Protocol[R any, S Socket] struct {
 	Grace time.Duration
 }
 
-// A Worker is what a protocol has on one loop.
-type Worker interface {
-	// Shut closes everything for good. It is called on the loop.
-	Shut()
-}
-
 // Server owns the listeners and services of one protocol. R is what a listener does
 // with what comes, T what is counted of a service, and S a socket of a listener.
 type Server[R, T any, S Socket] struct {

@@ -58,7 +58,10 @@ func (s *socket) Close() {
 	}
 }
 
-type worker struct{ server *rig }
+type worker struct {
+	service.Worker
+	server *rig
+}
 
 func (w worker) Shut() {
 	for _, l := range w.server.made {
@@ -92,7 +95,7 @@ func startWith(t *testing.T, opener *service.Opener, adjust func(*service.Protoc
 	p := service.Protocol[route, *socket]{
 		Proto:   l4.TCP,
 		Notices: []notice.Kind{{Text: "odd"}},
-		Worker:  func(int, *loop.Loop) service.Worker { return worker{r} },
+		Worker:  func(int, *loop.Loop) service.Worker { return worker{server: r} },
 		Sockets: func(l *listener, fds []int) (list []*socket) {
 			for _, fd := range fds {
 				s := &socket{listener: l, waiting: 3}

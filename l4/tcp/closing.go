@@ -19,9 +19,9 @@ type closer struct {
 	timer   loop.Timer
 }
 
-// closeBackend ends the connections to b; those that are still being made go to
+// CloseBackend ends the connections to b; those that are still being made go to
 // another backend at once.
-func (w *worker) closeBackend(b *balance.Backend, o l4.Outcome, spread time.Duration, called time.Time) {
+func (w *worker) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration, called time.Time) {
 	// The loop comes to it some time after the call, and to newer connections before.
 	before := w.loop.Precise() - time.Since(called)
 	w.closeAll(o, func(c *conn) bool {

@@ -1,11 +1,6 @@
 package tcp
 
-import (
-	"time"
-
-	"github.com/poise-lb/poise/l4"
-	"github.com/poise-lb/poise/l4/loop"
-)
+import "github.com/poise-lb/poise/l4"
 
 var phaseNames = [...]string{
 	closed: "closing", greeting: "greeting", securing: "greeting",
@@ -13,18 +8,8 @@ var phaseNames = [...]string{
 	queued: "queued", relaying: "open", resetting: "closing",
 }
 
-// Conns returns at most limit open connections, the oldest first: those of a
-// pool, of a backend, or of any if the name is "". Each loop looks at its
-// connections from the oldest on until it has enough, which stops its traffic for
-// as long; one that does not do so within a second is left out.
-func (s *Server) Conns(limit int, pool, backend string) []l4.Conn {
-	return l4.Oldest(loop.Gather(s.Loops, time.Second, func(i int) []l4.Conn {
-		return s.workers[i].oldest(limit, pool, backend)
-	}), limit)
-}
-
-// oldest describes the worker's part of Server.Conns.
-func (w *worker) oldest(limit int, pool, backend string) (list []l4.Conn) {
+// Oldest is part of service.Worker.
+func (w *worker) Oldest(limit int, pool, backend string) (list []l4.Conn) {
 	now := w.loop.Now()
 	for c := w.conns.last; c != nil && len(list) < limit; c = c.prev {
 		d := l4.Conn{

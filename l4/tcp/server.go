@@ -13,7 +13,6 @@ package tcp
 import (
 	"net/netip"
 	"sync/atomic"
-	"time"
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
@@ -66,29 +65,6 @@ func NewServer(host service.Host, h Hooks) *Server {
 	})
 	return s
 }
-
-// Kill closes all open connections with outcome o. It does not wait.
-func (s *Server) Kill(o l4.Outcome) {
-	s.each(func(w *worker) { w.closeAll(o, func(*conn) bool { return true }) })
-}
-
-// CloseBackend closes the connections to b with outcome o, evenly over the time
-// spread (0 = at once), so that their clients do not come back in one burst; those
-// that are still being made go to another backend at once, and those that come
-// later are left alone. It does not wait.
-func (s *Server) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration) {
-	called := time.Now()
-	s.each(func(w *worker) { w.closeBackend(b, o, spread, called) })
-}
-
-// Flush adds what open connections have moved so far to the byte counters,
-// which otherwise learn of it when a connection ends. It gives up on a loop that
-// does not answer within a second.
-func (s *Server) Flush() {
-	s.Loops.Within(time.Second, func(i int) { s.workers[i].flushCounts() })
-}
-
-func (s *Server) each(f func(*worker)) { s.Loops.Each(func(i int) { f(s.workers[i]) }) }
 
 // AcceptErrors counts, by reason, how often accepting had to pause or failed.
 func (s *Server) AcceptErrors() map[string]uint64 {

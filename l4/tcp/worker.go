@@ -140,7 +140,11 @@ func (w *worker) closeAll(o l4.Outcome, match func(*conn) bool) {
 	}
 }
 
-func (w *worker) flushCounts() {
+// Kill ends everything.
+func (w *worker) Kill(o l4.Outcome) { w.closeAll(o, func(*conn) bool { return true }) }
+
+// FlushCounts is part of service.Worker.
+func (w *worker) FlushCounts() {
 	for c := w.conns.first; c != nil; c = c.next {
 		c.flushCounts()
 	}
@@ -152,7 +156,7 @@ func (w *worker) Shut() {
 	for a := range w.acceptors {
 		a.Close()
 	}
-	w.closeAll(l4.Killed, func(*conn) bool { return true })
+	w.Kill(l4.Killed)
 	w.dropPipes()
 }
 

@@ -19,9 +19,9 @@ type closer struct {
 	timer   loop.Timer
 }
 
-// closeBackend ends the sessions of b, late replies apart. Those whose requests can go
+// CloseBackend ends the sessions of b, late replies apart. Those whose requests can go
 // to another backend go on with that.
-func (w *worker) closeBackend(b *balance.Backend, o l4.Outcome, spread time.Duration, called time.Time) {
+func (w *worker) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration, called time.Time) {
 	k := &closer{worker: w, backend: b, outcome: o, before: w.loop.Precise() - time.Since(called), spread: loop.SpreadOver(spread, w.loop.Now())}
 	k.timer.Owner = k
 	k.Expired(&k.timer)

@@ -26,12 +26,12 @@ func (s *Server) Receive(l l4.Listen, before func()) (n uint64, more bool) {
 	s.Loops[:1].Do(func(int, *loop.Loop) {
 		before()
 		w := r.worker
-		w.flushCounts()
+		w.FlushCounts()
 		n = st.DatagramsIn.Load()
 		if more = r.receive(); more {
 			w.loop.Again(r.fd, sock.Readable)
 		}
-		w.flushCounts()
+		w.FlushCounts()
 		n = st.DatagramsIn.Load() - n
 	})
 	return n, more
@@ -47,7 +47,7 @@ func (s *Server) Kept() (n int) {
 // what count says after its first turn.
 func (s *Server) BeginClosing(b *balance.Backend, o l4.Outcome, count func() uint64) (n uint64) {
 	s.Loops[:1].Do(func(int, *loop.Loop) {
-		s.workers[0].closeBackend(b, o, 0, time.Now())
+		s.workers[0].CloseBackend(b, o, 0, time.Now())
 		n = count()
 	})
 	return n

@@ -65,7 +65,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"sync"
-	"time"
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
@@ -130,32 +129,8 @@ func NewServer(host service.Host, h Hooks) *Server {
 	return s
 }
 
-// Kill ends all sessions with outcome o. It does not wait.
-func (s *Server) Kill(o l4.Outcome) {
-	s.each(func(w *worker) { w.endAll(o, func(*session) bool { return true }) })
-}
-
-// CloseBackend ends the sessions of b with outcome o, evenly over the time spread (0
-// = at once); those that come later are left alone. Clients that go on get another
-// backend, or b again if it is eligible. A session that waits for an answer of b, and b
-// is eligible no more, goes on with another backend instead, as by Repeat. It does not
-// wait.
-func (s *Server) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration) {
-	called := time.Now()
-	s.each(func(w *worker) { w.closeBackend(b, o, spread, called) })
-}
-
 // Repeat is to be called when b has gone down: what it has not answered goes to other
 // backends, where the service has it so (Spec.Retry). It does not wait.
 func (s *Server) Repeat(b *balance.Backend) {
-	s.each(func(w *worker) { w.repeatAll(b) })
+	s.Loops.Each(func(i int) { s.workers[i].repeatAll(b) })
 }
-
-// Flush adds what open sessions have moved so far to the counters, which otherwise
-// learn of it when a session ends. It gives up on a loop that does not answer within
-// a second.
-func (s *Server) Flush() {
-	s.Loops.Within(time.Second, func(i int) { s.workers[i].flushCounts() })
-}
-
-func (s *Server) each(f func(*worker)) { s.Loops.Each(func(i int) { f(s.workers[i]) }) }

@@ -178,7 +178,11 @@ func (w *worker) endAll(o l4.Outcome, match func(*session) bool) {
 	}
 }
 
-func (w *worker) flushCounts() {
+// Kill ends everything.
+func (w *worker) Kill(o l4.Outcome) { w.endAll(o, func(*session) bool { return true }) }
+
+// FlushCounts is part of service.Worker.
+func (w *worker) FlushCounts() {
 	for s := w.sessions.first; s != nil; s = s.links[every].next {
 		s.flushCounts()
 	}
@@ -193,7 +197,7 @@ func (w *worker) flushCounts() {
 // Shut closes everything, right before the loop stops.
 func (w *worker) Shut() {
 	w.down = true
-	w.endAll(l4.Killed, func(*session) bool { return true })
+	w.Kill(l4.Killed)
 	for r := range w.receivers {
 		r.Close()
 	}
