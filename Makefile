@@ -57,7 +57,7 @@ lab: deps ## only the tests that need network namespaces; needs root
 	POISE_TEST_ALL=1 $(GO) test -race -count=1 -timeout $(TIMEOUT) -run '^TestLab' $(TESTFLAGS) ./...
 
 soak: ## hours of abuse in minutes: churn, faults and a reload every second (SOAK=10m)
-	POISE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' $(TESTFLAGS) ./cmd/poise
+	POISE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' $(TESTFLAGS) ./internal/e2e/soak
 
 clean: ## remove what was built
 	rm -rf bin bench.json

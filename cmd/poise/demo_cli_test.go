@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/poise-lb/poise/internal/config"
+	"github.com/poise-lb/poise/internal/e2e/rig"
 )
 
 // The whole script, in a process of its own: every scene leaves its line, the
 // victim leaves the rotation and returns, and no client notices.
 func TestDemoPlaysItsScript(t *testing.T) {
-	binary(t) // however long it takes to build
-	out, errs, code := cli(t, "demo", "--duration", "6s")
+	rig.Binary(t) // however long it takes to build
+	out, errs, code := rig.CLI(t, "demo", "--duration", "6s")
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s\n%s", code, out, errs)
 	}
@@ -51,9 +52,9 @@ func TestDemoPlaysItsScript(t *testing.T) {
 }
 
 func TestDemoRefusesNonsense(t *testing.T) {
-	binary(t)
+	rig.Binary(t)
 	for _, args := range [][]string{{"x"}, {"--duration", "1ms"}, {"--balance", "fair"}} {
-		if out, errs, code := cli(t, append([]string{"demo"}, args...)...); code != exitUsage {
+		if out, errs, code := rig.CLI(t, append([]string{"demo"}, args...)...); code != exitUsage {
 			t.Errorf("%q: exit code %d, want %d\n%s%s", args, code, exitUsage, out, errs)
 		}
 	}
@@ -63,7 +64,7 @@ func TestDemoRefusesNonsense(t *testing.T) {
 // given back and the summary is printed.
 func TestDemoOnATerminal(t *testing.T) {
 	master, slave := openTerminal(t)
-	cmd := exec.Command(binary(t), "demo", "--balance", "p2c")
+	cmd := exec.Command(rig.Binary(t), "demo", "--balance", "p2c")
 	cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
@@ -71,13 +72,13 @@ func TestDemoOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = slave.Close()
-	var out output
+	var out rig.Output
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
 		_, _ = io.Copy(&out, master) // until the last descriptor of the slave has gone
 	}()
-	eventually(t, "the table", func() bool { return strings.Count(out.String(), "scene 1/4") > 2 })
+	rig.Eventually(t, "the table", func() bool { return strings.Count(out.String(), "scene 1/4") > 2 })
 	if _, err := master.WriteString("\x03"); err != nil { // Ctrl-C
 		t.Error(err)
 	}

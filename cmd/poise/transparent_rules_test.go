@@ -6,12 +6,16 @@ import (
 	"net/netip"
 	"os/exec"
 	"testing"
+
+	"github.com/poise-lb/poise/internal/e2e/rig"
 )
+
+const transparentScript = "../../scripts/transparent.sh"
 
 // printedRules is what the script prints.
 func printedRules(t testing.TB, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, transparentScript, append([]string{"print"}, args...)...).Output()
 	if err != nil {

@@ -65,8 +65,9 @@ func small() Rules {
 			"base/sys": nil,
 			"app":      {"base/..."},
 			"lab":      nil,
+			"rig":      nil,
 		},
-		Tests:       []string{"lab"},
+		Tests:       []string{"lab", "rig"},
 		Floors:      [][]string{{"app"}, {"base"}},
 		Fenced:      []Fence{{Import: "golang.org/x/sys", Within: "base", Only: []string{"base/sys"}}},
 		FolderNames: []string{"util"},
@@ -131,6 +132,10 @@ func TestCheck(t *testing.T) {
 			name:  "test tool outside tests",
 			files: map[string]string{"app/b.go": source("app", m+"lab")},
 			want:  []string{"app/b.go: imports lab, which is for tests"},
+		},
+		{
+			name:  "test tool in a test tool",
+			files: map[string]string{"lab/l.go": source("lab", m+"rig"), "rig/r.go": source("rig")},
 		},
 		{
 			name:  "package without a row",

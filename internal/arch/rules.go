@@ -49,11 +49,21 @@ var House = Rules{
 		"internal/demo":   {"l4/balance", "internal/admin", "internal/config", "internal/daemon", "internal/loadgen", "internal/plural"},
 		"cmd/poise":       {"l4/...", "health", "bpf", "l7", "internal/..."},
 
+		// The binary from outside. Only tests import the rig.
+		"internal/e2e/rig":    {"internal/admin", "internal/loadgen"},
+		"internal/e2e/tcp":    {"internal/admin", "internal/loadgen"},
+		"internal/e2e/tls":    {"internal/loadgen"},
+		"internal/e2e/udp":    nil,
+		"internal/e2e/health": {"internal/loadgen"},
+		"internal/e2e/reload": {"internal/admin", "internal/loadgen"},
+		"internal/e2e/lab":    {"internal/loadgen"},
+		"internal/e2e/soak":   {"internal/loadgen"},
+
 		// A tool of the benchmarks must not share code with what it measures.
 		"scripts/loadtool": nil,
 	},
 
-	Tests: []string{"internal/lab", "internal/arch"},
+	Tests: []string{"internal/lab", "internal/arch", "internal/e2e/rig"},
 
 	Floors: [][]string{
 		{"cmd/poise"},

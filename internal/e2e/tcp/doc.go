@@ -1,0 +1,3 @@
+// Package tcp tests the binary from outside: connections are admitted, balanced, relayed
+// and ended.
+package tcp

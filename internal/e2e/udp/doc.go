@@ -1,0 +1,2 @@
+// Package udp tests the binary from outside: sessions of datagrams.
+package udp
