@@ -12,6 +12,10 @@ SOAK     ?= 10m
 TIMEOUT  ?= 15m
 # Given to the tests as they are, for example TESTFLAGS='-count=1 -v'.
 TESTFLAGS ?=
+# Parts of the end-to-end tests, folders of internal/e2e: make e2e PART=udp, PART='tcp tls'.
+PART     ?= tcp tls udp health reload lab
+# The binary that the end-to-end tests run, built once for all parts.
+TESTED   := $(CURDIR)/bin/poise-tested
 
 # Pinned, and run without entering go.mod: what the linters need is not what Poise needs.
 GOFUMPT     := $(GO) run mvdan.cc/gofumpt@v0.9.2
@@ -23,8 +27,8 @@ LDFLAGS := -X main.version=$(VERSION)
 # The version is stamped above; the toolchain's own stamping fails where git does.
 export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
-.PHONY: help run test check build bench gobench fuzz lab soak clean \
-	deps fmt format vet staticcheck tidy configs
+.PHONY: help run test e2e check build bench gobench fuzz lab soak clean \
+	deps tested fmt format vet staticcheck tidy configs
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,8 +36,11 @@ help: ## list the targets
 run: build ## build, then show a whole system at work on loopback (Ctrl-C ends it)
 	@bin/poise demo
 
-test: deps ## all tests, with the race detector, in random order
-	scripts/progress.sh $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) ./...
+test: deps tested ## all tests, with the race detector, in random order
+	POISE_TEST_BINARY=$(TESTED) scripts/progress.sh $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) ./...
+
+e2e: deps tested ## end-to-end tests of the real binary, or parts of them (PART=udp)
+	POISE_TEST_BINARY=$(TESTED) scripts/progress.sh $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(addprefix ./internal/e2e/,$(PART))
 
 # `make check test` is one run: make builds the target test once.
 check: fmt vet staticcheck tidy configs test ## everything CI checks: format, vet, staticcheck, go.mod, samples, tests
@@ -52,9 +59,9 @@ gobench: ## Go benchmarks of the packages
 fuzz: ## run every fuzz target (FUZZTIME=3m for all of them together)
 	GO='$(GO)' scripts/fuzz.sh $(FUZZTIME)
 
-lab: deps ## only the tests that need network namespaces; needs root
+lab: deps tested ## only the tests that need network namespaces; needs root
 	@[[ $$(id -u) -eq 0 ]] || { echo 'make lab: network namespaces need root' >&2; exit 1; }
-	POISE_TEST_ALL=1 $(GO) test -race -count=1 -timeout $(TIMEOUT) -run '^TestLab' $(TESTFLAGS) ./...
+	POISE_TEST_ALL=1 POISE_TEST_BINARY=$(TESTED) $(GO) test -race -count=1 -timeout $(TIMEOUT) -run '^TestLab' $(TESTFLAGS) ./...
 
 soak: ## hours of abuse in minutes: churn, faults and a reload every second (SOAK=10m)
 	POISE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' $(TESTFLAGS) ./internal/e2e/soak
@@ -64,6 +71,10 @@ clean: ## remove what was built
 
 deps:
 	@scripts/deps.sh
+
+tested:
+	@mkdir -p $(dir $(TESTED))
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=v0.0.0-test' -o $(TESTED) ./cmd/poise
 
 format: ## rewrite the sources with gofumpt
 	$(GOFUMPT) -w .

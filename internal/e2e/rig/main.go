@@ -4,13 +4,8 @@
 package rig
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,13 +16,12 @@ import (
 // how long a test waits before it fails, never what a test measures.
 const Patience = 20 * time.Second
 
-// Scratch holds the binary under test.
+// Scratch is a folder of this test process, with a path short enough for the sockets
+// in it.
 var Scratch string
 
-// ExitFailure is the binary's exit code when it could not do what it was asked to.
-const ExitFailure = 1
-
-// Main is the body of every TestMain: it runs the tests and fails if they leave goroutines behind.
+// Main is the body of every TestMain. It runs the tests and fails if they leave
+// goroutines behind.
 func Main(m *testing.M) {
 	os.Exit(run(m))
 }
@@ -47,41 +41,6 @@ func run(m *testing.M) int {
 		}
 	}
 	return code
-}
-
-// build builds the binary as it is shipped, once.
-var build = sync.OnceValues(func() (string, error) {
-	binary := filepath.Join(Scratch, "poise")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=v0.0.0-test", "-o", binary, "github.com/poise-lb/poise/cmd/poise")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return binary, nil
-})
-
-func Binary(t testing.TB) string {
-	t.Helper()
-	path, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// CLI runs the binary with the arguments to its end.
-func CLI(t testing.TB, args ...string) (stdout, stderr string, code int) {
-	t.Helper()
-	path := Binary(t) // which may take its time to build
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, args...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
 // Eventually waits for cond and fails the test if it stays false.
