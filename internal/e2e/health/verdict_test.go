@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,20 +38,12 @@ pools:
 	a.Kill()
 	rig.Eventually(t, "a to be down", func() bool { return p.Backend(t, "web", "a").State == "down" })
 
-	stop := make(chan struct{})
-	var load sync.WaitGroup
-	var made atomic.Int64
-	load.Go(func() {
-		for tick := time.NewTicker(20 * time.Millisecond); ; made.Add(1) {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-			}
-			if name, err := rig.Ask(listen); err != nil || name != "b" {
-				t.Errorf("%q, %v", name, err)
-			}
+	clients := rig.Repeat(t, 1, 20*time.Millisecond, func() error {
+		name, err := rig.Ask(listen)
+		if err == nil && name != "b" {
+			err = fmt.Errorf("%s served", name)
 		}
+		return err
 	})
 	for _, c := range []struct {
 		name string
@@ -69,11 +60,9 @@ pools:
 		if got := p.Backend(t, "web", c.name); got.State != "down" || !strings.HasPrefix(got.Reason, "L4CON") {
 			t.Errorf("right after the reload: %+v", got)
 		}
-		seen := made.Load()
-		rig.Eventually(t, "some connections", func() bool { return made.Load() > seen+5 })
+		clients.More(t, 5)
 	}
-	close(stop)
-	load.Wait()
+	clients.Stop()
 	if n := p.Metrics(t).Sum("poise_backend_connect_failures_total"); n != 0 {
 		t.Errorf("%v connects failed", n)
 	}

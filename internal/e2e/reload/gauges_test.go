@@ -138,22 +138,7 @@ pools:
 	rig.Eventually(t, "the series of b to go", func() bool { _, is := p.Metrics(t)[openOfB]; return !is })
 
 	// Ten reloads under load, b coming and going.
-	stop := make(chan struct{})
-	var clients sync.WaitGroup
-	for range 4 {
-		clients.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				case <-time.After(time.Millisecond):
-				}
-				if _, err := rig.Ask(listen); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
+	clients := rig.Repeat(t, 4, time.Millisecond, func() error { _, err := rig.Ask(listen); return err })
 	for i := range 10 {
 		if i%2 == 0 {
 			p.MustReload(t, yaml(a, b))
@@ -162,8 +147,7 @@ pools:
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	close(stop)
-	clients.Wait()
+	clients.Stop()
 	quiet(0)
 	m = p.Metrics(t)
 	ended, accepted := m.Sum("poise_sessions_total", `service="web"`), m.Sum("poise_service_connections_total", `service="web"`)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,56 +35,33 @@ func TestReloadWidensAndNarrows(t *testing.T) {
 	old := rig.DialUDP(t, listen)
 	_, from := old.MustAsk(t)
 
-	stop := make(chan struct{})
-	var clients sync.WaitGroup
-	var connected, asked atomic.Int64
 	var slowest atomic.Int64
-	each := func(f func() error, n *atomic.Int64) {
-		clients.Go(func() {
-			tick := time.NewTicker(2 * time.Millisecond)
-			defer tick.Stop()
-			for {
-				select {
-				case <-stop:
-					return
-				case <-tick.C:
-				}
-				if err := f(); err != nil {
-					t.Error(err)
-				}
-				n.Add(1)
-			}
-		})
-	}
-	for range 2 {
-		each(func() error {
-			before := time.Now()
-			err := exchange(listen)
-			if took := int64(time.Since(before)); took > slowest.Load() {
-				slowest.Store(took)
-			}
+	connecting := rig.Repeat(t, 2, 2*time.Millisecond, func() error {
+		before := time.Now()
+		err := exchange(listen)
+		if took := int64(time.Since(before)); took > slowest.Load() {
+			slowest.Store(took)
+		}
+		return err
+	})
+	asking := rig.Repeat(t, 2, 2*time.Millisecond, func() error {
+		c, err := net.Dial("udp", listen)
+		if err != nil {
 			return err
-		}, &connected)
-		each(func() error {
-			c, err := net.Dial("udp", listen)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			fresh := &rig.UDPClient{UDPConn: c.(*net.UDPConn)}
-			_, _, err = fresh.AskFor(rig.Patience)
-			return err
-		}, &asked)
-	}
+		}
+		defer c.Close()
+		fresh := &rig.UDPClient{UDPConn: c.(*net.UDPConn)}
+		_, _, err = fresh.Ask()
+		return err
+	})
 	for _, step := range steps[1:] {
 		p.MustReload(t, yaml(step...))
-		before, beforeUDP := connected.Load(), asked.Load()
-		rig.Eventually(t, "clients to come", func() bool { return connected.Load() > before+20 && asked.Load() > beforeUDP+20 })
+		connecting.More(t, 20)
+		asking.More(t, 20)
 		if _, now := old.MustAsk(t); now != from {
 			t.Errorf("%v: the session from %s is one from %s", step, from, now)
 		}
 	}
-	close(stop)
-	clients.Wait()
-	t.Logf("%d connections, the slowest took %v; %d datagrams", connected.Load(), time.Duration(slowest.Load()), asked.Load())
+	connected, asked := connecting.Stop(), asking.Stop()
+	t.Logf("%d connections, the slowest took %v; %d datagrams", connected, time.Duration(slowest.Load()), asked)
 }

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,36 +92,16 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	p := rig.Start(t, variants[0])
 
-	stop := make(chan struct{})
-	var clients sync.WaitGroup
-	var made atomic.Int64
-	for range 4 {
-		clients.Go(func() {
-			tick := time.NewTicker(5 * time.Millisecond)
-			defer tick.Stop()
-			for {
-				select {
-				case <-stop:
-					return
-				case <-tick.C:
-				}
-				if err := exchange(listen); err != nil {
-					t.Error(err)
-				}
-				made.Add(1)
-			}
-		})
-	}
+	clients := rig.Repeat(t, 4, 5*time.Millisecond, func() error { return exchange(listen) })
 	for i := range 20 {
 		p.MustReload(t, variants[(i+1)%len(variants)])
 		time.Sleep(100 * time.Millisecond)
 	}
-	close(stop)
-	clients.Wait()
-	if made.Load() < 200 {
-		t.Errorf("only %d connections", made.Load())
+	made := clients.Stop()
+	if made < 200 {
+		t.Errorf("only %d connections", made)
 	}
-	t.Logf("%d connections", made.Load())
+	t.Logf("%d connections", made)
 }
 
 // exchange makes a short connection that sends 1 kB and gets it back. A segment

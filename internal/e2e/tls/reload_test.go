@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -61,31 +59,20 @@ func TestTLSRenewal(t *testing.T) {
 	listen := rig.Addr(t)
 	p := rig.Start(t, rig.WebConfig(listen, fmt.Sprintf("tls: {certificates: [%s, %s]}", files.YAML(), linked.YAML()), "check: {type: none}", rig.Member("db1", db.Addr())))
 
-	stop := make(chan struct{})
-	var clients sync.WaitGroup
-	var made atomic.Int64
-	for _, name := range []string{"files.test", "link.test"} {
-		clients.Go(func() {
-			tick := time.NewTicker(20 * time.Millisecond)
-			defer tick.Stop()
-			for {
-				select {
-				case <-stop:
-					return
-				case <-tick.C:
-				}
-				c, err := rig.DialTLS(t, listen, ca.ClientConfig(name))
-				if err == nil {
-					_, err = rig.NewClient(c).Ask()
-					c.Close()
-				}
-				if err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-				made.Add(1)
+	clientsOf := func(name string) *rig.Repeated {
+		return rig.Repeat(t, 1, 20*time.Millisecond, func() error {
+			c, err := rig.DialTLS(t, listen, ca.ClientConfig(name))
+			if err == nil {
+				_, err = rig.NewClient(c).Ask()
+				c.Close()
 			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
 		})
 	}
+	ofFiles, ofLink := clientsOf("files.test"), clientsOf("link.test")
 	for i := range renewals {
 		link, name := i%2 == 1, "files.test"
 		if link {
@@ -100,9 +87,7 @@ func TestTLSRenewal(t *testing.T) {
 			return got == want
 		})
 	}
-	close(stop)
-	clients.Wait()
-	t.Logf("%d handshakes", made.Load())
+	t.Logf("%d handshakes", ofFiles.Stop()+ofLink.Stop())
 	m := p.Metrics(t)
 	if n := m.Sum("poise_sessions_total", `outcome="tls_failed"`); n != 0 {
 		t.Errorf("%v handshakes failed", n)
