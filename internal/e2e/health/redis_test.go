@@ -19,39 +19,19 @@ import (
 	"github.com/poise-lb/poise/internal/e2e/rig"
 )
 
-// A redisServer is a real Redis in a process of its own.
+// A redisServer is a real Redis.
 type redisServer struct {
+	*rig.Server
 	addr string
-	cmd  *exec.Cmd
-	done chan struct{}
 }
 
 func startRedis(t *testing.T) *redisServer {
 	t.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		rig.Unavailable(t, "redis-server is not installed")
-	}
-	r := &redisServer{addr: rig.Addr(t), done: make(chan struct{})}
+	path := rig.Program(t, "redis-server")
+	r := &redisServer{addr: rig.Addr(t)}
 	host, port, _ := net.SplitHostPort(r.addr)
-	r.cmd = exec.Command(path, "--bind", host, "--port", port, "--dir", t.TempDir(), "--save", "", "--appendonly", "no", "--loglevel", "warning")
-	out := &rig.Output{}
-	r.cmd.Stdout, r.cmd.Stderr = out, out
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(r.done)
-		_ = r.cmd.Wait()
-	}()
-	t.Cleanup(r.kill)
-	rig.Eventually(t, "Redis to answer", func() bool {
-		select {
-		case <-r.done:
-			t.Fatalf("redis-server ended:\n%s", out)
-		default:
-		}
+	cmd := exec.Command(path, "--bind", host, "--port", port, "--dir", t.TempDir(), "--save", "", "--appendonly", "no", "--loglevel", "warning")
+	r.Server = rig.StartServer(t, cmd, syscall.SIGKILL, func() bool {
 		c, err := dialRedis(r.addr)
 		if err != nil {
 			return false
@@ -61,12 +41,6 @@ func startRedis(t *testing.T) *redisServer {
 		return err == nil
 	})
 	return r
-}
-
-// kill ends it as a crash does and waits until it has gone.
-func (r *redisServer) kill() {
-	_ = r.cmd.Process.Kill()
-	<-r.done
 }
 
 // redisClient speaks RESP2 (https://redis.io/docs/reference/protocol-spec): as
@@ -244,7 +218,7 @@ func TestRedisKilled(t *testing.T) {
 		rig.Eventually(t, "more sessions", func() bool { return made.Load() >= seen+n })
 	}
 	more(1000)
-	redis[1].kill()
+	redis[1].Kill()
 	killed.Store(true)
 	more(500)
 	rig.Eventually(t, "it to be down", func() bool { return p.Backend(t, "web", "redis2").State == "down" })

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,7 +53,7 @@ func TestStrangersBroker(t *testing.T) {
 		if err := os.WriteFile(config, fmt.Appendf(nil, "listener %s %s\nallow_anonymous true\n", port, host), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		rig.StartServer(t, at, exec.Command(broker, "-c", config))
+		rig.StartServer(t, exec.Command(broker, "-c", config), syscall.SIGTERM, rig.Accepting(at))
 		members = append(members, rig.Member(fmt.Sprint("broker", i), at))
 	}
 	p := rig.Start(t, rig.WebConfig(listen, "", "", members...))

@@ -86,9 +86,7 @@ func routing(t *testing.T, h *lab.Host) string {
 // IPv6, and what they answer comes back through the rules of the script.
 func TestLabSourceClient(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("nft"); err != nil {
-		rig.Unavailable(t, "nft is not installed")
-	}
+	rig.Program(t, "nft")
 	for _, args := range [][]string{nil, {"--mark", "0x10", "--table", "99", "--backends", "10.78.0.0/24", "fd78::11"}} {
 		t.Run(fmt.Sprintf("%q", args), func(t *testing.T) {
 			l := lab.New(t)
@@ -190,10 +188,7 @@ func TestSourceClientNeedsCapability(t *testing.T) {
 	if os.Getuid() != 0 {
 		rig.Unavailable(t, "a capability can only be taken from root")
 	}
-	path, err := exec.LookPath("setpriv")
-	if err != nil {
-		rig.Unavailable(t, "setpriv is not installed")
-	}
+	path := rig.Program(t, "setpriv")
 	listen := rig.Addr(t)
 	be := rig.Serve(t, func(c *net.TCPConn, done <-chan struct{}) { rig.Echo(c, done) })
 	with, without := rig.WebConfig(listen, "", "source: client", rig.Member("be", be)), rig.WebConfig(listen, "", "", rig.Member("be", be))
@@ -261,9 +256,7 @@ func TestLabSourceOfPool(t *testing.T) {
 // are local ports: as many to each backend.
 func TestLabSourceClientPorts(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("nft"); err != nil {
-		rig.Unavailable(t, "nft is not installed")
-	}
+	rig.Program(t, "nft")
 	const ports = 20
 	l := lab.New(t)
 	routeBack(t, l)

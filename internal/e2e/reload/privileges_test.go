@@ -57,10 +57,7 @@ func TestPrivilegesDropped(t *testing.T) {
 	}
 
 	if os.Getuid() != 0 {
-		if os.Getenv("POISE_TEST_ALL") != "" {
-			t.Fatal("ports below 1024 need root")
-		}
-		t.Skip("ports below 1024 need root")
+		rig.Unavailable(t, "ports below 1024 need root")
 	}
 	low := lowAddr(t)
 	p.MustReload(t, rig.OneService(low, "round-robin", db))

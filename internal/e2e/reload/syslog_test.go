@@ -20,10 +20,7 @@ type rsyslog struct {
 
 func startRsyslog(t *testing.T) *rsyslog {
 	t.Helper()
-	path, err := exec.LookPath("rsyslogd")
-	if err != nil {
-		rig.Unavailable(t, "rsyslogd is not installed")
-	}
+	path := rig.Program(t, "rsyslogd")
 	dir := t.TempDir()
 	r := &rsyslog{addr: rig.UDPAddr(t), file: filepath.Join(dir, "messages")}
 	host, port, _ := strings.Cut(r.addr, ":")
@@ -37,28 +34,8 @@ ruleset(name="all") { action(type="omfile" file=%q template="line" flushOnTXEnd=
 `, dir, host, port, r.file)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "-n", "-f", config, "-i", filepath.Join(dir, "pid"))
-	out, done := &rig.Output{}, make(chan struct{})
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(done)
-		_ = cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-done
-	})
 	probe := rig.DialUDP(t, r.addr)
-	rig.Eventually(t, "rsyslogd to take messages", func() bool {
-		select {
-		case <-done:
-			t.Fatalf("rsyslogd ended:\n%s", out)
-		default:
-		}
+	rig.StartServer(t, exec.Command(path, "-n", "-f", config, "-i", filepath.Join(dir, "pid")), syscall.SIGKILL, func() bool {
 		_, _ = probe.Write([]byte("<13>Oct 11 22:14:15 host probe: hello"))
 		return len(r.lines(t)) > 0
 	})
@@ -109,13 +86,10 @@ pools:
 			time.Sleep(time.Millisecond)
 		}
 	}
-	if path, err := exec.LookPath("logger"); err == nil {
-		host, port, _ := strings.Cut(listen, ":")
-		if out, err := exec.Command(path, "-n", host, "-P", port, "-d", "--rfc3164", "-t", "app", fmt.Sprintf("message %d.", messages)).CombinedOutput(); err != nil {
-			t.Errorf("logger: %v\n%s", err, out)
-		}
-	} else {
-		rig.Unavailable(t, "logger is not installed")
+	host, port, _ := strings.Cut(listen, ":")
+	logger := exec.Command(rig.Program(t, "logger"), "-n", host, "-P", port, "-d", "--rfc3164", "-t", "app", fmt.Sprintf("message %d.", messages))
+	if out, err := logger.CombinedOutput(); err != nil {
+		t.Errorf("logger: %v\n%s", err, out)
 	}
 
 	got := map[string]int{}

@@ -54,30 +54,8 @@ func StartPostgres(t *testing.T) *Postgres {
 	} {
 		args = append(args, "-c", set)
 	}
-	cmd, out, done := pg.command("postgres", args...), &Output{}, make(chan struct{})
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(done)
-		_ = cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGQUIT) // "immediate shutdown"
-		<-done
-		if t.Failed() {
-			t.Logf("PostgreSQL:\n%s", out)
-		}
-	})
-	Eventually(t, "PostgreSQL to answer", func() bool {
-		select {
-		case <-done:
-			t.Fatalf("postgres ended:\n%s", out)
-		default:
-		}
-		return pg.Psql(pg.Addr, "-c", "SELECT 1").Run() == nil
-	})
+	StartServer(t, pg.command("postgres", args...), syscall.SIGQUIT, // "immediate shutdown"
+		func() bool { return pg.Psql(pg.Addr, "-c", "SELECT 1").Run() == nil })
 	return pg
 }
 

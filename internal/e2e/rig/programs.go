@@ -27,11 +27,17 @@ func Exists(path string) bool {
 	return err == nil
 }
 
-// StartServer runs a real server until the test ends, and waits until it accepts
-// connections.
-func StartServer(t *testing.T, addr string, cmd *exec.Cmd) {
+// A Server is a real server in a process of its own.
+type Server struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has gone
+}
+
+// StartServer runs a real server until the test ends and waits until it answers. Last is
+// the signal that ends it at once, whatever connections are open.
+func StartServer(t testing.TB, cmd *exec.Cmd, last syscall.Signal, answers func() bool) *Server {
 	t.Helper()
-	out, done := &Output{}, make(chan struct{})
+	name, out := filepath.Base(cmd.Path), &Output{}
 	cmd.Stdout, cmd.Stderr = out, out
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -40,34 +46,48 @@ func StartServer(t *testing.T, addr string, cmd *exec.Cmd) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	s := &Server{cmd: cmd, done: make(chan struct{})}
 	go func() {
-		defer close(done)
+		defer close(s.done)
 		_ = cmd.Wait()
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Process.Signal(last)
 		select {
-		case <-done:
+		case <-s.done:
 		case <-time.After(Patience):
-			_ = cmd.Process.Kill()
-			<-done
+			s.Kill()
 		}
 		if t.Failed() {
-			t.Logf("%s:\n%s", filepath.Base(cmd.Path), out)
+			t.Logf("%s:\n%s", name, out)
 		}
 	})
-	Eventually(t, cmd.Path+" to accept connections", func() bool {
+	Eventually(t, name+" to answer", func() bool {
 		select {
-		case <-done:
-			t.Fatalf("%s ended:\n%s", cmd.Path, out)
+		case <-s.done:
+			t.Fatalf("%s ended:\n%s", name, out)
 		default:
 		}
+		return answers()
+	})
+	return s
+}
+
+// Kill ends the server as a crash does and waits until it has gone.
+func (s *Server) Kill() {
+	_ = s.cmd.Process.Kill()
+	<-s.done
+}
+
+// Accepting returns a function that reports whether connections to an address are accepted.
+func Accepting(addr string) func() bool {
+	return func() bool {
 		c, err := net.DialTimeout("tcp", addr, time.Second)
 		if err == nil {
 			c.Close()
 		}
 		return err == nil
-	})
+	}
 }
 
 // OpenDir is a folder that servers which run as somebody else can use.

@@ -258,10 +258,7 @@ func TestLabOnRefuse(t *testing.T) {
 	l.Client.Run(t, "nft", "add table inet lab; add chain inet lab in { type filter hook input priority 0; }; add rule inet lab in ip ttl 1 drop")
 	const silence = time.Second
 	without := func(c *exec.Cmd) {
-		path, err := exec.LookPath("setpriv")
-		if err != nil {
-			rig.Unavailable(t, "setpriv is not installed")
-		}
+		path := rig.Program(t, "setpriv")
 		c.Args = append([]string{path, "--bounding-set", "-net_admin", "--", c.Path}, c.Args[1:]...)
 		c.Path = path
 	}

@@ -32,7 +32,7 @@ func TestServiceMQTT(t *testing.T) {
 	if err := os.WriteFile(config, fmt.Appendf(nil, "listener %s %s\nallow_anonymous true\n", port, host), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	rig.StartServer(t, broker1, exec.Command(broker, "-c", config))
+	rig.StartServer(t, exec.Command(broker, "-c", config), syscall.SIGTERM, rig.Accepting(broker1))
 	p := rig.Start(t, "log: {access_format: json}\n"+rig.WebConfig(listen, ca.Issue(t, "127.0.0.1").ServiceTLS("client_ca: "+ca.File),
 		"", rig.Member("broker", broker1)))
 	_, port, _ = net.SplitHostPort(listen)
@@ -83,7 +83,7 @@ func TestServiceSMTP(t *testing.T) {
 			cmd := exec.Command("/bin/sh", "-c", `mount -t tmpfs tmpfs /var/spool && mkdir -m 711 /var/spool/smtpd && mount -t tmpfs -o mode=755 tmpfs /run && exec "$0" -d -f "$1"`,
 				rig.Program(t, "smtpd"), config)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-			rig.StartServer(t, mx, cmd)
+			rig.StartServer(t, cmd, syscall.SIGTERM, rig.Accepting(mx))
 			rig.Start(t, rig.WebConfig(listen, "", pool, rig.Member("mx", mx)))
 
 			c, err := smtp.NewClient(rig.ConnectFrom(t, "127.0.0.5", listen), "mx.test")
@@ -139,10 +139,11 @@ func TestServiceMariaDB(t *testing.T) {
 	}
 	host, port, _ := net.SplitHostPort(db)
 	socket := filepath.Join(dir, "s")
-	rig.StartServer(t, db, exec.Command(daemon, append([]string{
+	server := exec.Command(daemon, append([]string{
 		"--no-defaults", "--datadir=" + data, "--socket=" + socket, "--port=" + port, "--bind-address=" + host, "--pid-file=" + filepath.Join(dir, "pid"),
 		"--skip-name-resolve", "--innodb-buffer-pool-size=8M", "--innodb-flush-log-at-trx-commit=0", "--proxy-protocol-networks=127.0.0.1",
-	}, owner...)...))
+	}, owner...)...)
+	rig.StartServer(t, server, syscall.SIGTERM, rig.Accepting(db))
 	query := func(text string, args ...string) string {
 		t.Helper()
 		out, err := exec.Command(client, append(append([]string{"--no-defaults", "-NB"}, args...), "-e", text)...).CombinedOutput()

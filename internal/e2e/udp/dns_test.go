@@ -17,14 +17,6 @@ import (
 	"github.com/poise-lb/poise/internal/e2e/rig"
 )
 
-// A knot is a real DNS server, authoritative for example.org, in a process of its own.
-type knot struct {
-	addr string
-	cmd  *exec.Cmd
-	out  *rig.Output
-	done chan struct{}
-}
-
 // knotZone has a name for everybody, one that tells who answers, and one whose answer
 // does not fit a datagram.
 const knotZone = `$ORIGIN example.org.
@@ -37,12 +29,10 @@ www   AAAA 2001:db8::80
 who   TXT "%s"
 %s`
 
-func startKnot(t *testing.T, name, addr string) *knot {
+// startKnot starts a real DNS server, authoritative for example.org.
+func startKnot(t *testing.T, name, addr string) *rig.Server {
 	t.Helper()
-	path, err := exec.LookPath("knotd")
-	if err != nil {
-		rig.Unavailable(t, "knotd is not installed")
-	}
+	path := rig.Program(t, "knotd")
 	dir := t.TempDir()
 	large := ""
 	for i := range 40 {
@@ -75,33 +65,8 @@ zone:
 			t.Fatal(err)
 		}
 	}
-	k := &knot{addr: addr, out: &rig.Output{}, done: make(chan struct{})}
-	k.cmd = exec.Command(path, "-c", filepath.Join(dir, "knot.conf"))
-	k.cmd.Stdout, k.cmd.Stderr = k.out, k.out
-	k.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := k.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(k.done)
-		_ = k.cmd.Wait()
-	}()
-	t.Cleanup(k.kill)
-	rig.Eventually(t, "knotd to answer", func() bool {
-		select {
-		case <-k.done:
-			t.Fatalf("knotd ended:\n%s", k.out)
-		default:
-		}
-		return strings.Contains(dig(addr, "www", "A"), "192.0.2.80")
-	})
-	return k
-}
-
-// kill ends it as a crash does and waits until it has gone.
-func (k *knot) kill() {
-	_ = k.cmd.Process.Kill()
-	<-k.done
+	return rig.StartServer(t, exec.Command(path, "-c", filepath.Join(dir, "knot.conf")), syscall.SIGKILL,
+		func() bool { return strings.Contains(dig(addr, "www", "A"), "192.0.2.80") })
 }
 
 // dig asks for a name in example.org and returns the data of the answer.
@@ -150,11 +115,11 @@ func dnsperf(t *testing.T, addr string, seconds int, flags ...string) int {
 // has been killed.
 func TestKnot(t *testing.T) {
 	for _, program := range []string{"kdig", "dnsperf"} {
-		if _, err := exec.LookPath(program); err != nil {
-			rig.Unavailable(t, program+" is not installed")
-		}
+		rig.Program(t, program)
 	}
-	one, two := startKnot(t, "one", rig.UDPAddr(t)), startKnot(t, "two", rig.UDPAddr(t))
+	one, two := rig.UDPAddr(t), rig.UDPAddr(t)
+	startKnot(t, "one", one)
+	second := startKnot(t, "two", two)
 	listen := rig.UDPAddr(t)
 	yaml := func(replies int) string {
 		return fmt.Sprintf(`
@@ -166,7 +131,7 @@ pools:
     balance: round-robin
     check: {type: dns, interval: 200ms, fast_interval: 100ms, down_interval: 200ms, rise: 1, fall: 2, dns: {name: www.example.org, answer: 192.0.2.80}}
     backends: [%[3]s, %[4]s]
-`, listen, replies, rig.Member("one", one.addr), rig.Member("two", two.addr))
+`, listen, replies, rig.Member("one", one), rig.Member("two", two))
 	}
 	p := rig.Start(t, yaml(1))
 
@@ -212,10 +177,10 @@ pools:
 		t.Errorf("%v answers are counted", n)
 	}
 
-	two.kill()
+	second.Kill()
 	rig.Eventually(t, "it to be down", func() bool { return p.Backend(t, "dns", "two").State != "up" })
 	dnsperf(t, listen, 1)
-	startKnot(t, "two", two.addr)
+	startKnot(t, "two", two)
 	rig.Eventually(t, "it to be up", func() bool { return p.Backend(t, "dns", "two").State == "up" })
 	rig.Eventually(t, "it to be asked", func() bool { return dig(listen, "who", "TXT") == `"two"` })
 	rig.Eventually(t, "sessions to end", func() bool { return p.Status(t).Connections == 0 })
