@@ -55,6 +55,7 @@ var (
 	})
 )
 
+// NewAuthority makes an authority whose files go when the test ends.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -87,7 +88,7 @@ func (a *Authority) Issue(t testing.TB, names ...string) Leaf {
 	return a.IssueFor(t, ECDSAKey(), func(*x509.Certificate) {}, names...)
 }
 
-// IssueFor is issue for a key; change has the last word.
+// IssueFor is Issue for a key; change has the last word.
 func (a *Authority) IssueFor(t testing.TB, key crypto.Signer, change func(*x509.Certificate), names ...string) Leaf {
 	t.Helper()
 	a.last++
@@ -124,6 +125,7 @@ func (a *Authority) IssueFor(t testing.TB, key crypto.Signer, change func(*x509.
 	return l
 }
 
+// WritePEM writes one block of PEM.
 func WritePEM(t testing.TB, path, kind string, der []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
@@ -171,6 +173,7 @@ func DialTLS(t testing.TB, addr string, config *tls.Config) (*tls.Conn, error) {
 	return c, nil
 }
 
+// MustDialTLS is DialTLS that may not fail.
 func MustDialTLS(t testing.TB, addr string, config *tls.Config) *tls.Conn {
 	t.Helper()
 	c, err := DialTLS(t, addr, config)
@@ -191,8 +194,8 @@ func ShownSerial(t testing.TB, addr string, config *tls.Config) (int64, error) {
 	return c.ConnectionState().PeerCertificates[0].SerialNumber.Int64(), nil
 }
 
-// ReplaceFile puts the content of one file in the place of another, as those do who
-// renew certificates: by a rename.
+// ReplaceFile puts the content of one file in the place of another by a rename, as
+// programs that renew certificates do.
 func ReplaceFile(t testing.TB, path, with string) {
 	t.Helper()
 	b, err := os.ReadFile(with)

@@ -13,7 +13,7 @@ import (
 	"github.com/poise-lb/poise/internal/loadgen"
 )
 
-// A Client is one connection to Named backends through the balancer.
+// A Client is one connection to backends that tell their names, through the balancer.
 type Client struct {
 	net.Conn
 	Reader *bufio.Reader
@@ -30,6 +30,7 @@ func Dial(t testing.TB, addr string) *Client {
 	return c
 }
 
+// TryDial is Dial that may fail; the caller must close the client.
 func TryDial(addr string) (*Client, error) {
 	conn, err := net.DialTimeout("tcp", addr, Patience)
 	if err != nil {
@@ -90,8 +91,8 @@ func AskTimes(listen string, n int) (served map[string]int, failed int) {
 	return served, failed
 }
 
-// Addr returns an address of loopback that is reserved for the test: nobody
-// listens there, and no client is given its port.
+// Addr returns an address of loopback that is reserved for the test:
+// nothing listens there, and no client is given its port.
 func Addr(t testing.TB) string {
 	t.Helper()
 	r, err := loadgen.Reserve("127.0.0.1:0")
@@ -131,7 +132,7 @@ func EveryAddr(t testing.TB) (listen, connectTo string) {
 	return listen, "127.0.0.1" + listen
 }
 
-// ConnectFrom is connect from an address of this host.
+// ConnectFrom is Connect from an address of this host.
 func ConnectFrom(t testing.TB, source, addr string) *net.TCPConn {
 	t.Helper()
 	c, err := TryFrom(t, source, addr)
@@ -141,7 +142,7 @@ func ConnectFrom(t testing.TB, source, addr string) *net.TCPConn {
 	return c
 }
 
-// TryFrom is ConnectFrom for somebody who may be reset before connect returns.
+// TryFrom is ConnectFrom that may fail: the connection may be reset before connect returns.
 func TryFrom(t testing.TB, source, addr string) (*net.TCPConn, error) {
 	t.Helper()
 	d := net.Dialer{Timeout: Patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}

@@ -9,19 +9,22 @@ import (
 	"time"
 )
 
-// Reading is what came from a connection until its end, and how that was.
+// A Reading is what came from a connection until its end, and how that was.
 type Reading struct {
 	Got string
 	Err error
 }
 
+// ReadToEnd reads until the end, or an error.
 func ReadToEnd(c net.Conn) Reading {
 	got, err := io.ReadAll(c)
 	return Reading{string(got), err}
 }
 
+// Reset reports whether the end was a reset.
 func (r Reading) Reset() bool { return errors.Is(r.Err, syscall.ECONNRESET) }
 
+// IsTimeout reports whether a deadline has passed.
 func IsTimeout(err error) bool {
 	ne, ok := err.(net.Error)
 	return ok && ne.Timeout()
@@ -54,7 +57,7 @@ func WantClosed(t *testing.T, list []*Client) {
 			t.Fatal(err)
 		}
 		_, err := c.Reader.ReadByte()
-		if ne, ok := err.(net.Error); err == nil || ok && ne.Timeout() {
+		if err == nil || IsTimeout(err) {
 			t.Fatalf("still open: %v", err)
 		}
 	}

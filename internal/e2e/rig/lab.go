@@ -3,7 +3,6 @@ package rig
 import (
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"os/exec"
 	"strconv"
@@ -13,29 +12,25 @@ import (
 	"github.com/poise-lb/poise/internal/lab"
 )
 
-// Where the service and the backends of a lab listen: nobody else is on its hosts.
+// Where the service and the backends of a lab listen. Nothing else is on its hosts, so the
+// numbers can be fixed.
 const (
 	LabFront = "10.77.0.10:7000"
 	LabPort  = "9001"
 )
 
-// StartOn is start on the balancer of a lab.
+// StartOn is Start on the balancer of a lab.
 func StartOn(t *testing.T, l *lab.Lab, yaml string, with ...func(*exec.Cmd)) *Proc {
 	t.Helper()
 	Binary(t) // built here, not there
 	var p *Proc
 	l.Balancer.Do(func() { p = Launch(t, yaml, with...) })
 	p.HTTP = l.Balancer.Forward(t, p.HTTP)
-	Eventually(t, "the process to be ready", func() bool {
-		if p.Gone() {
-			t.Fatalf("poise ended before it was ready\n%s", p.Stderr())
-		}
-		return p.Readyz() == http.StatusOK
-	})
+	p.awaitReady(t)
 	return p
 }
 
-// ServeAt is serve on a host of a lab.
+// ServeAt is Serve on a host of a lab.
 func ServeAt(t *testing.T, h *lab.Host, addr netip.Addr, handle func(c net.Conn, done <-chan struct{})) (address string) {
 	t.Helper()
 	l, err := h.Listen(net.JoinHostPort(addr.String(), LabPort))

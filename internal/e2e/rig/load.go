@@ -9,7 +9,7 @@ import (
 	"github.com/poise-lb/poise/internal/loadgen"
 )
 
-// Load runs clients that make short connections, one after the other, until end
+// Load runs clients that make short connections, one after the other, until End
 // is called, which returns what came of it.
 type Load struct {
 	cancel context.CancelFunc
@@ -21,6 +21,7 @@ type Load struct {
 	Samples []loadgen.Sample
 }
 
+// StartLoad starts the clients; they end with the test at the latest.
 func StartLoad(t *testing.T, listen string, clients int) *Load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

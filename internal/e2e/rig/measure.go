@@ -37,6 +37,7 @@ func (p *Proc) CPU(t *testing.T) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
+// Descriptors returns how many are open.
 func (p *Proc) Descriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))

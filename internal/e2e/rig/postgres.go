@@ -59,6 +59,7 @@ func StartPostgres(t *testing.T) *Postgres {
 	return pg
 }
 
+// UnprivilegedUser is one that is not root, if there is one.
 func UnprivilegedUser(t *testing.T) *syscall.Credential {
 	t.Helper()
 	for _, name := range []string{"postgres", "nobody"} {
@@ -135,7 +136,7 @@ func (pg *Postgres) Encrypt(t *testing.T, l Leaf) {
 // asks for in TLS, at an address.
 func (pg *Postgres) Over(addr, name, settings, sql string) (string, error) {
 	host, port, _ := net.SplitHostPort(addr)
-	// As whoever runs the tests: the certificates are theirs.
+	// Run as the user of the tests, who can read the certificates.
 	cmd := exec.Command(filepath.Join(pg.bin, "psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-c", sql,
 		"-d", fmt.Sprintf("host=%s hostaddr=%s port=%s user=postgres dbname=postgres connect_timeout=20 %s", name, host, port, settings))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -36,16 +36,21 @@ type Proc struct {
 func Start(t testing.TB, yaml string, with ...func(*exec.Cmd)) *Proc {
 	t.Helper()
 	p := Launch(t, yaml, with...)
+	p.awaitReady(t)
+	return p
+}
+
+func (p *Proc) awaitReady(t testing.TB) {
+	t.Helper()
 	Eventually(t, "the process to be ready", func() bool {
 		if p.Gone() {
 			t.Fatalf("poise ended before it was ready\n%s", p.Stderr())
 		}
 		return p.Readyz() == http.StatusOK
 	})
-	return p
 }
 
-// Launch is start without the wait.
+// Launch is Start without the wait.
 func Launch(t testing.TB, yaml string, with ...func(*exec.Cmd)) *Proc {
 	t.Helper()
 	dir, err := os.MkdirTemp(Scratch, "run-") // t.TempDir may be too long for a socket
@@ -112,12 +117,16 @@ func (p *Proc) cleanup(t testing.TB) {
 	}
 }
 
+// Config is the path of its configuration.
 func (p *Proc) Config() string { return filepath.Join(p.Dir, "poise.yaml") }
 
+// Socket is the path of its admin socket.
 func (p *Proc) Socket() string { return filepath.Join(p.Dir, "admin.sock") }
 
+// State is the path of the file that holds what operators have said.
 func (p *Proc) State() string { return filepath.Join(p.Dir, "state.json") }
 
+// PID is its number.
 func (p *Proc) PID() int { return p.cmd.Process.Pid }
 
 // Stderr returns the process's log so far.
@@ -129,6 +138,7 @@ func (p *Proc) Stdout() string { return p.stdout.String() }
 // Signal sends a signal; a process that has gone gets none.
 func (p *Proc) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
+// Gone reports whether the process has ended.
 func (p *Proc) Gone() bool {
 	select {
 	case <-p.Done:
@@ -253,6 +263,7 @@ func (p *Proc) Metrics(t testing.TB) Series {
 	return m
 }
 
+// Scrape is Metrics that may fail.
 func (p *Proc) Scrape() (Series, error) {
 	code, body, err := p.Get("/metrics")
 	if err != nil {
@@ -313,6 +324,7 @@ func (o *Output) String() string {
 	return o.buf.String()
 }
 
+// Reset forgets what has been collected.
 func (o *Output) Reset() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

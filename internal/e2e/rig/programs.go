@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Program finds one that a test drives.
+// Program returns the path of a program that a test drives. Without it the test is skipped.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -22,6 +22,7 @@ func Program(t testing.TB, name string) string {
 	return path
 }
 
+// Exists reports whether there is a file.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
@@ -90,7 +91,7 @@ func Accepting(addr string) func() bool {
 	}
 }
 
-// OpenDir is a folder that servers which run as somebody else can use.
+// OpenDir is a folder that servers which run as another user can write to.
 func OpenDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "poise-server-")

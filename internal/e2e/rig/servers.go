@@ -48,7 +48,7 @@ func Serve(t testing.TB, handle func(c *net.TCPConn, done <-chan struct{})) (add
 	return l.Addr().String()
 }
 
-// ServeOn is serve on a listener, which it takes.
+// ServeOn is Serve on a listener, which it takes.
 func ServeOn(t testing.TB, l net.Listener, handle func(c net.Conn, done <-chan struct{})) {
 	t.Helper()
 	var running sync.WaitGroup
@@ -85,8 +85,8 @@ func ServeOn(t testing.TB, l net.Listener, handle func(c net.Conn, done <-chan s
 	})
 }
 
-// SwallowSYNs makes addr, where nobody listens, swallow SYNs until the listener it
-// returns is closed: who connects hears nothing at all, as from a host that is
+// SwallowSYNs makes addr, where nothing listens, swallow SYNs until the listener it
+// returns is closed: a client that connects gets no answer, as from a host that is
 // off.
 func SwallowSYNs(addr netip.AddrPort) (io.Closer, error) {
 	drop := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0} // keep 0 bytes of whatever comes

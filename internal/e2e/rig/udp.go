@@ -141,6 +141,7 @@ func (c *UDPClient) Ask() (name, from string, err error) {
 	return c.AskFor(Patience)
 }
 
+// AskFor is Ask with a limit to the wait for the answer.
 func (c *UDPClient) AskFor(limit time.Duration) (name, from string, err error) {
 	c.asked++
 	what := fmt.Sprintf("request-%d", c.asked)
@@ -173,7 +174,7 @@ func (c *UDPClient) MustAsk(t testing.TB) (name, from string) {
 }
 
 // Refused sends a request that is dropped, which shows in the count of a reason, and
-// makes sure that nobody has answered it.
+// makes sure that no backend has answered it.
 func (c *UDPClient) Refused(t testing.TB, p *Proc, reason string) {
 	t.Helper()
 	refused := func() float64 {

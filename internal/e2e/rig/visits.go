@@ -66,7 +66,7 @@ type Visit struct {
 	Err    error // nil = an orderly end
 }
 
-// Source is who the header says it is.
+// Source is the client's address in the header.
 func (v Visit) Source() string {
 	if v.Header == nil || v.Header.SourceAddr == nil {
 		return ""
@@ -104,7 +104,7 @@ func NextVisit(t testing.TB, visits <-chan Visit) Visit {
 	case v := <-visits:
 		return v
 	case <-time.After(Patience):
-		t.Fatal("nobody came")
+		t.Fatal("no connection came to the backend")
 		return Visit{}
 	}
 }
