@@ -20,32 +20,52 @@ import (
 	"github.com/poise-lb/poise/internal/lab"
 )
 
-// udpPorts is how many ports UDPAddr has looked at.
-var udpPorts atomic.Uint32
+// UDPAddr chooses among so many ports.
+const firstUDPPort, udpPorts = 20000, 12000
+
+// nextUDPPort is the one that UDPAddr tries next, counted from the first, modulo their
+// number. Test processes begin at different ones.
+var nextUDPPort atomic.Uint32
+
+func init() { nextUDPPort.Store(uint32(os.Getpid()) * 101) }
 
 // UDPAddr returns an address of loopback whose port is free for UDP and for TCP. It
-// is not one of those that clients are given, and every test process begins somewhere
-// else, so that it stays free.
+// is not one of those that clients are given, and no other test gets it while this one
+// runs, not of another part either: an abstract unix socket that is named after the port
+// is bound until then.
 func UDPAddr(t testing.TB) string {
 	t.Helper()
-	const first, ports = 20000, 12000
-	for range ports {
-		n := uint32(os.Getpid())*101 + udpPorts.Add(1)
-		a := fmt.Sprintf("127.0.0.1:%d", first+n%ports)
-		u, err := net.ListenPacket("udp", a)
+	for range udpPorts {
+		port := firstUDPPort + nextUDPPort.Add(1)%udpPorts
+		claim, err := net.Listen("unix", fmt.Sprintf("@poise-test-%d", port))
 		if err != nil {
 			continue
 		}
-		l, err := net.Listen("tcp", a)
-		u.Close()
-		if err != nil {
+		a := fmt.Sprintf("127.0.0.1:%d", port)
+		if !free(a) {
+			claim.Close()
 			continue
 		}
-		l.Close()
+		t.Cleanup(func() { claim.Close() })
 		return a
 	}
 	t.Fatal("no free port")
 	return ""
+}
+
+// free reports whether sockets of UDP and of TCP can be bound to an address.
+func free(addr string) bool {
+	u, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		return false
+	}
+	defer u.Close()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return false
+	}
+	l.Close()
+	return true
 }
 
 // ListenUDP opens a socket on a host of a lab, or on this one if that is nil.
