@@ -12,9 +12,9 @@ import (
 type Worker interface {
 	// Kill ends all clients with outcome o.
 	Kill(o l4.Outcome)
-	// CloseBackend is the worker's part of Server.CloseBackend, which was called at the
-	// time given: later clients may have been taken meanwhile.
-	CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration, called time.Time)
+	// CloseBackend is the worker's part of Server.CloseBackend, with EndEvenly. Clients
+	// that have come later than before, a time of the loop, are left alone.
+	CloseBackend(b *balance.Backend, o l4.Outcome, over, before time.Duration)
 	// FlushCounts is the worker's part of Server.Flush.
 	FlushCounts()
 	// Oldest is the worker's part of Server.Conns.
@@ -32,14 +32,16 @@ func (s *Server[R, T, S]) Kill(o l4.Outcome) {
 	s.Loops.Each(func(i int) { s.workers[i].Kill(o) })
 }
 
-// CloseBackend ends the clients of b with outcome o, evenly over the time spread (0 = at
-// once), so that they do not all come back in one burst; those that come later are left
-// alone. What can go on with another backend does so at once: connections that are still
+// CloseBackend ends the clients of b with outcome o, evenly over some time (0 = at once), so
+// that they do not all come back in one burst; those that come later are left alone. What can go on with another backend does so at once: connections that are still
 // being made, and sessions that wait for an answer of b when it is eligible no more. It
 // does not wait.
-func (s *Server[R, T, S]) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration) {
+func (s *Server[R, T, S]) CloseBackend(b *balance.Backend, o l4.Outcome, over time.Duration) {
 	called := time.Now()
-	s.Loops.Each(func(i int) { s.workers[i].CloseBackend(b, o, spread, called) })
+	s.Loops.Each(func(i int) {
+		// The loop comes to it some time after the call, and to newer clients before.
+		s.workers[i].CloseBackend(b, o, over, s.Loops[i].Precise()-time.Since(called))
+	})
 }
 
 // Flush adds what open clients have moved so far to the counters, which otherwise learn

@@ -2,7 +2,6 @@ package udp
 
 import (
 	"net/netip"
-	"time"
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
@@ -46,8 +45,8 @@ func (s *Server) Kept() (n int) {
 // BeginClosing has the first loop begin to close what it has of a backend, and returns
 // what count says after its first turn.
 func (s *Server) BeginClosing(b *balance.Backend, o l4.Outcome, count func() uint64) (n uint64) {
-	s.Loops[:1].Do(func(int, *loop.Loop) {
-		s.workers[0].CloseBackend(b, o, 0, time.Now())
+	s.Loops[:1].Do(func(_ int, l *loop.Loop) {
+		s.workers[0].CloseBackend(b, o, 0, l.Precise())
 		n = count()
 	})
 	return n
