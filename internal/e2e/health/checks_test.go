@@ -95,7 +95,7 @@ func TestHTTPCheckAnswers(t *testing.T) {
 	well.Store(true)
 	rig.Eventually(t, "wrong to be up", func() bool { return p.Backend(t, "web", "wrong").State == "up" })
 	rig.Eventually(t, "100 checks", func() bool { return probes("wrong") >= 100 && probes("endless") >= 100 })
-	// Up to one for each probe under way, and one for whoever asks.
+	// Up to one for each probe under way, and one for the scrape.
 	if n := p.Descriptors(t); n > descriptors+4 {
 		t.Errorf("%d descriptors, %d before", n, descriptors)
 	}

@@ -118,7 +118,7 @@ func TestLostTrial(t *testing.T) {
 		t.Fatal(err)
 	}
 	rig.Eventually(t, "a to be half-open", func() bool { return p.Backend(t, "web", "a").State == "half-open" })
-	// The client says nothing and leaves: no answer, and nobody's fault.
+	// The client says nothing and leaves: no answer, and not the backend's fault.
 	c := rig.Connect(t, listen)
 	rig.Eventually(t, "the trial to be connected", func() bool { return p.Backend(t, "web", "a").Connections == 1 })
 	c.Close()

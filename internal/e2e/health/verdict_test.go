@@ -260,7 +260,7 @@ func TestOnDown(t *testing.T) {
 		}
 	}
 
-	// Who is removed keeps its connections too.
+	// A backend that is removed keeps its connections too.
 	p.MustReload(t, service+s.pool("close", s.b))
 	for _, c := range list {
 		if name := c.MustAsk(t); name != "a" {

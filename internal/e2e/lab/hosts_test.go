@@ -83,8 +83,8 @@ func TestLabVanishedBackend(t *testing.T) {
 	rig.Eventually(t, "the backend's side to be closed", func() bool { return p.Status(t).Connections == 0 })
 }
 
-// Case O-10: a host whose packets are dropped. Who meets it goes elsewhere after
-// the connect timeout.
+// Case O-10: a host whose packets are dropped. A client that is sent to it goes
+// elsewhere after the connect timeout.
 func TestLabSilentBackend(t *testing.T) {
 	t.Parallel()
 	l := lab.New(t)

@@ -182,8 +182,8 @@ func dialUDPAt(t *testing.T, h *lab.Host, local netip.Addr, addr string) *rig.UD
 	return &rig.UDPClient{UDPConn: c}
 }
 
-// Who may not be transparent does not start, and says why; who has given the
-// capability up does not come to need it by a reload.
+// A process without the capability does not start, and says why. One that has given it
+// up refuses a reload that would need it.
 func TestSourceClientNeedsCapability(t *testing.T) {
 	if os.Getuid() != 0 {
 		rig.Unavailable(t, "a capability can only be taken from root")

@@ -139,13 +139,13 @@ func TestDNSTrouble(t *testing.T) {
 		return rig.WebConfig(listen, "", fmt.Sprintf("balance: round-robin, resolve: {servers: [%q], hold: %s}", ns.addr, hold), "db.internal:"+port)
 	}
 
-	// Nobody answers: it starts all the same, and says why it has no backend.
+	// No name server answers: it starts all the same, and says why it has no backend.
 	p := rig.Start(t, yaml("10m"))
 	if s := sourceOf(t, p); s.State != "unresolved" {
 		t.Errorf("at first: %+v", s)
 	}
 	if who, err := rig.Ask(listen); err == nil {
-		t.Errorf("%s answered, whom nobody knows", who)
+		t.Errorf("%s answered, which is not configured", who)
 	}
 	rig.Eventually(t, "the reason", func() bool { return strings.Contains(sourceOf(t, p).Reason, "no answer within 1s") })
 

@@ -9,7 +9,7 @@ import (
 	"github.com/poise-lb/poise/internal/loadgen"
 )
 
-// A backend is taken out and put back under load: nobody notices.
+// A backend is taken out and put back under load: no client notices.
 func TestDrainUnderLoad(t *testing.T) {
 	a, b := rig.Backend(t, "a", loadgen.Behaviour{}), rig.Backend(t, "b", loadgen.Behaviour{})
 	listen := rig.Addr(t)
@@ -103,7 +103,7 @@ func TestDrainWait(t *testing.T) {
 		t.Error(said)
 	}
 
-	// Somebody else changes his mind, or takes it out of the configuration.
+	// Another command makes it ready again, or a reload takes it out of the configuration.
 	p.Operate(t, "ready", "web/a")
 	c = hold()
 	done = wait()

@@ -88,7 +88,7 @@ pools:
 	}
 	for range 3 {
 		if _, err := rig.Ask(dead); err == nil {
-			t.Error("somebody answers for a dead pool")
+			t.Error("a dead pool answers")
 		}
 	}
 	quiet(10)

@@ -40,7 +40,7 @@ func TestOperatorStateIsKept(t *testing.T) {
 		t.Errorf("%v, %v", fi.Mode(), err)
 	}
 
-	// A restart, and one that nobody has prepared for.
+	// A restart, and one after a crash.
 	p.Stop(t)
 	q := restart(t, p)
 	expect(q, "maint", 7)
@@ -63,7 +63,7 @@ func TestOperatorStateIsKept(t *testing.T) {
 	q.Operate(t, "ready", "web/a")
 	q.Stop(t)
 
-	// Garbage in the file keeps nobody from starting.
+	// Garbage in the file does not prevent the start.
 	if err := os.WriteFile(p.State(), []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
 	}

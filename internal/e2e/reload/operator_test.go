@@ -51,13 +51,13 @@ func TestMaintCloses(t *testing.T) {
 		t.Errorf("%v are counted", n)
 	}
 
-	// The last one may go too; whoever does it is warned.
+	// The last one may go too; the operator is warned.
 	_, stderr, code := rig.CLI(t, "drain", "web/b", "--socket", p.Socket())
 	if code != 0 || stderr != "warning: pool web has no backend left to send connections to\n" {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 	if _, err := rig.Ask(listen); err == nil {
-		t.Error("somebody answers")
+		t.Error("a backend answers")
 	}
 	p.Operate(t, "ready", "web/b")
 	shares(t, listen, 3)

@@ -106,7 +106,7 @@ func TestReloadUnderLoad(t *testing.T) {
 
 // exchange makes a short connection that sends 1 kB and gets it back. A segment
 // that had to be sent again counts as an error: on loopback one is only lost where
-// a socket with somebody in its queue was closed, or none was listening.
+// a socket with a client in its queue was closed, or none was listening.
 func exchange(addr string) error {
 	conn, err := net.DialTimeout("tcp", addr, rig.Patience)
 	if err != nil {

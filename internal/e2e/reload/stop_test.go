@@ -106,7 +106,7 @@ func TestStopNow(t *testing.T) {
 	}
 }
 
-// Nobody waits for a drain time in which there is nothing to drain.
+// The stop does not wait for the drain time if there is nothing to drain.
 func TestStopWhenIdle(t *testing.T) {
 	db := rig.Backend(t, "db1", loadgen.Behaviour{})
 	listen := rig.Addr(t)
@@ -178,7 +178,7 @@ func TestStartAfterKill(t *testing.T) {
 	next.Stop(t)
 }
 
-// The log does not hold up the end: a pipe that nobody reads is given up on.
+// The log does not hold up the end: a pipe that is not read is given up on.
 func TestStopWithStuckAccessLog(t *testing.T) {
 	db := rig.Backend(t, "db1", loadgen.Behaviour{})
 	listen := rig.Addr(t)

@@ -126,7 +126,7 @@ func TestAccess(t *testing.T) {
 		t.Error("the log does not name the line")
 	}
 	check(want)
-	// A list of nobody is not one of everybody.
+	// An empty list lets no client in; it is not the same as no list.
 	put(denied, "")
 	put(allowed, "")
 	if res := g.Reload(t, g.yaml(fmt.Sprintf("access: {allow_files: [%s]}", allowed))); !res.OK {

@@ -13,8 +13,8 @@ import (
 	"github.com/poise-lb/poise/internal/loadgen"
 )
 
-// Case O-34: out of descriptors. Nothing spins, nobody else is to blame, and all
-// is well again when they are back.
+// Case O-34: out of descriptors. Nothing spins, no backend is blamed, and all is
+// well again when they are back.
 func TestOutOfDescriptors(t *testing.T) {
 	db := rig.Backend(t, "db1", loadgen.Behaviour{})
 	listen := rig.Addr(t)

@@ -11,7 +11,7 @@ import (
 
 // Mission: one of 3 backends is blocked: it serves one request at a time, 30 ms
 // each. Round robin goes on sending a third of all clients there, where they
-// queue up. Who counts connections sees the queue.
+// queue up. An algorithm that counts connections sees the queue.
 func TestBlockedBackend(t *testing.T) {
 	db := rig.ThreeBackends(t)
 	db[1].Behave(loadgen.Behaviour{Serial: true, Delay: 30 * time.Millisecond})
@@ -71,8 +71,8 @@ func TestStopUnderLoad(t *testing.T) {
 	refusing := down("db1")
 	l.More(t, 300)
 
-	// It says nothing, which costs whoever meets it the connect timeout, until the
-	// check has seen it.
+	// It does not answer, so a client that is sent to it waits for the connect timeout,
+	// until the check has seen it.
 	if err := db[1].Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -92,13 +92,13 @@ func TestStopUnderLoad(t *testing.T) {
 		}
 	}
 	if worst >= limit {
-		t.Errorf("somebody waited %v when the check had seen it", worst)
+		t.Errorf("a client waited %v after the check had seen it", worst)
 	}
 	t.Logf("%d requests; the slowest after the check had seen it took %v, of all %v", res.Requests, worst, res.Latency.Max)
 }
 
 // Mission: one backend is stopped under load with requests of 500 ms, drained
-// first. Nobody is cut off, and nobody waits any longer than before.
+// first. No client is cut off or waits longer than before.
 func TestStopDrainedUnderLoad(t *testing.T) {
 	t.Parallel()
 	const request = 500 * time.Millisecond
@@ -129,6 +129,6 @@ func TestStopDrainedUnderLoad(t *testing.T) {
 	}
 	t.Logf("%d requests, p50 %v, p99 %v, max %v", res.Requests, res.Latency.P50, res.Latency.P99, res.Latency.Max)
 	if res.Latency.Max > 10*request {
-		t.Errorf("somebody waited %v", res.Latency.Max)
+		t.Errorf("a client waited %v", res.Latency.Max)
 	}
 }

@@ -41,7 +41,7 @@ func TestPostgres(t *testing.T) {
 
 	rig.Eventually(t, "the sessions to end", func() bool { return p.Status(t).Connections == 0 })
 	for outcome, n := range p.Status(t).Services[0].Outcomes {
-		// Who is refused by the server, or cancels, ends in an orderly way too.
+		// A session that the server refuses, or that cancels, ends in an orderly way too.
 		if outcome != "ok" && n > 0 {
 			t.Errorf("%d sessions ended with %s", n, outcome)
 		}

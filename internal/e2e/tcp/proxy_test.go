@@ -177,7 +177,7 @@ func TestProxyHeaderLocal(t *testing.T) {
 	}
 }
 
-// Case O-17: our own checks say that they are nobody's, before everything else.
+// Case O-17: our own checks begin with a header that says LOCAL.
 func TestProbesAreLocal(t *testing.T) {
 	t.Parallel()
 	first := map[string]string{

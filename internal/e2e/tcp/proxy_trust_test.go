@@ -12,7 +12,7 @@ import (
 	"github.com/poise-lb/poise/internal/loadgen"
 )
 
-// Who does not connect to the balancer, and is claimed to.
+// The address that headers claim, and the addresses that the headers come from.
 const (
 	claimed   = "203.0.113.9"
 	claimsV1  = "PROXY TCP4 " + claimed + " 198.51.100.9 40000 443\r\n"
@@ -31,9 +31,8 @@ func trusting(listen, more string, backends ...string) string {
 		"proxy_protocol: {accept: any, trusted: ["+trusted+"]}"+more, "send_proxy: v2, check: {type: none}", backends...)
 }
 
-// Case O-18: a client address is believed of those who may state one, and of nobody
-// else; they have to. All the same with a dual-stack listener, where IPv4 addresses
-// come in the clothes of IPv6.
+// Case O-18: trusted peers must state the client's address, and are believed; no other
+// peer is. The same holds for a dual-stack listener, where IPv4 addresses look like IPv6.
 func TestProxyTrust(t *testing.T) {
 	t.Parallel()
 	for _, dual := range []bool{false, true} {
@@ -84,7 +83,7 @@ func TestProxyTrust(t *testing.T) {
 	}
 }
 
-// Case O-18: whoever may connect is up to the address stated, if it is believed.
+// Case O-18: the address stated, if it is believed, decides about admission.
 func TestProxyAdmission(t *testing.T) {
 	t.Parallel()
 	address, visits := rig.Visitors(t, true)
@@ -122,7 +121,7 @@ func TestProxyAdmission(t *testing.T) {
 	p.WantOutcomes(t, "refused_acl", 3)
 	p.WantLogged(t, `"client":"192.0.2.66"`, `"peer":"`+trusted+`"`, `"outcome":"refused_acl"`)
 
-	// An address that is only allowed cannot be claimed by somebody else.
+	// A peer that is not trusted cannot claim an address that is allowed.
 	p.MustReload(t, trusting(listen, "access: {allow: ["+trusted+", "+claimed+"]}", rig.Member("db1", address)))
 	no(untrusted, claimsV1)
 	no(untrusted, claimsV2)
@@ -182,7 +181,7 @@ func TestProxyLimitsAndHash(t *testing.T) {
 	}
 }
 
-// Case O-18: to expect headers of nobody is an error.
+// Case O-18: to expect headers and trust no peer is an error.
 func TestProxyTrustsNobody(t *testing.T) {
 	t.Parallel()
 	for _, keys := range []string{"{accept: any}", "{accept: v2, trusted: []}"} {
@@ -244,7 +243,7 @@ func TestProxyHeadersOut(t *testing.T) {
 	}
 }
 
-// A header is no reason to wait: those that come late are in nobody's way.
+// A header that comes late delays no other client.
 func TestProxySlowHeaders(t *testing.T) {
 	t.Parallel()
 	db := rig.Backend(t, "db1", loadgen.Behaviour{})

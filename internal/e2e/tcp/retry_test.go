@@ -51,7 +51,7 @@ func TestRefusalCostsNoTime(t *testing.T) {
 	}
 }
 
-// Case O-10: with nobody left to try the client is closed by the total deadline,
+// Case O-10: with no backend left to try the client is closed by the total deadline,
 // however many retries there would be.
 func TestConnectDeadline(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,7 @@ func TestSlowReaders(t *testing.T) {
 			var sent atomic.Int64
 			var slow []*net.TCPConn
 			arrived := make(chan *net.TCPConn, readers)
-			// Who reads slowly has a small window from the handshake on.
+			// A slow reader has a small window from the handshake on.
 			small := func(_, _ string, c syscall.RawConn) error {
 				return c.Control(func(fd uintptr) {
 					_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
@@ -76,7 +76,7 @@ func TestSlowReaders(t *testing.T) {
 			grown := p.Resident(t) - before
 			t.Logf("%d MB sent, resident memory grew by %d kB", sent.Load()>>20, grown>>10)
 			if n := sent.Load() / readers; n > rig.KernelBuffers(t) || n == 0 {
-				t.Errorf("%d bytes a connection were sent to somebody who does not read", n)
+				t.Errorf("%d bytes a connection were sent to a side that does not read", n)
 			}
 			if grown > 20<<20 {
 				t.Errorf("resident memory grew by %d bytes", grown)

@@ -96,7 +96,7 @@ func TestTLSBackendVerified(t *testing.T) {
 	// otherwise.
 	p.MustReload(t, yaml("{server_name: db.test}"))
 	if name, err := rig.Ask(listen); err == nil {
-		t.Errorf("served by %s, whom nobody knows", name)
+		t.Errorf("served by %s, which is not trusted", name)
 	}
 	p.WantOutcomes(t, "connect_failed", 1)
 	if len(fakes)+len(misnameds)+len(goods) > 0 {

@@ -137,7 +137,7 @@ func TestTLSNames(t *testing.T) {
 	}
 }
 
-// Who a client's certificate says it is goes to the log and to the backend.
+// The name in a client's certificate goes to the log and to the backend.
 func TestTLSClientCertificates(t *testing.T) {
 	t.Parallel()
 	ca, foreign := rig.NewAuthority(t), rig.NewAuthority(t)

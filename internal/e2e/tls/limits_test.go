@@ -40,7 +40,7 @@ func TestTLSHalfOpen(t *testing.T) {
 	hello := rig.ClientHello(t, ca.ClientConfig("db.test"))
 	active := func() float64 { return p.Metrics(t)[`poise_tls_handshakes_active{service="web"}`] }
 
-	// Who has said nothing yet is not in a handshake, and takes nobody's place.
+	// A client that has sent nothing is not in a handshake, and takes no place.
 	for range clients {
 		rig.Connect(t, listen)
 	}
@@ -67,7 +67,7 @@ func TestTLSHalfOpen(t *testing.T) {
 			t.Errorf("%v handshakes under way", n)
 		}
 	}
-	// The oldest have given way, and so it is with somebody who goes on.
+	// The oldest have given way, and a client that completes its handshake is served.
 	p.WantOutcomes(t, "refused_limit", clients)
 	if n := active(); n != most {
 		t.Errorf("%v handshakes under way", n)

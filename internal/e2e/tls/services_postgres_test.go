@@ -13,7 +13,7 @@ import (
 const who = "SELECT inet_server_port(), ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
 
 // PostgreSQL in every way its TLS can be handled. Its clients ask for TLS in the clear,
-// and it greets nobody.
+// and the server does not speak first.
 func TestServicePostgres(t *testing.T) {
 	t.Parallel()
 	ca := rig.NewAuthority(t)
@@ -51,7 +51,7 @@ pools:
 			t.Errorf("%s with %s: got %q, want %q, %v", c.name, c.settings, got, c.want, err)
 		}
 	}
-	// Who goes on in the clear, or asks for somebody else, gets nobody.
+	// A client that goes on in the clear, or asks for an unknown name, gets no server.
 	for _, c := range []struct{ listen, name, settings string }{
 		{routed, "one.test", "sslmode=disable"},
 		{ended, "lb.test", "sslmode=disable"},
@@ -75,6 +75,6 @@ pools:
 		t.Errorf("%d rows, %v", n, err)
 	}
 	if n := p.Metrics(t).Sum("poise_sessions_total", `outcome="bad_tls_hello"`); n != 3 {
-		t.Errorf("%v were no TLS, or for nobody", n)
+		t.Errorf("%v were no TLS, or for no pool", n)
 	}
 }

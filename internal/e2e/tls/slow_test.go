@@ -30,7 +30,7 @@ type slowTLS struct{ front, back, mirror bool }
 func (s slowTLS) run(t *testing.T, ca *rig.Authority, own rig.Leaf) {
 	const readers = 50
 	var sent atomic.Int64
-	// Who reads slowly has a small window from the handshake on.
+	// A slow reader has a small window from the handshake on.
 	small := func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
 			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
@@ -104,7 +104,7 @@ func (s slowTLS) run(t *testing.T, ca *rig.Authority, own rig.Leaf) {
 	grown := p.Resident(t) - before
 	t.Logf("%d MB sent, resident memory grew by %d kB", sent.Load()>>20, grown>>10)
 	if n := sent.Load() / readers; n > rig.KernelBuffers(t) || n == 0 {
-		t.Errorf("%d bytes a connection were sent to somebody who does not read", n)
+		t.Errorf("%d bytes a connection were sent to a side that does not read", n)
 	}
 	if grown > 20<<20 {
 		t.Errorf("resident memory grew by %d bytes", grown)

@@ -116,7 +116,7 @@ func TestSNIPadding(t *testing.T) {
 	}
 }
 
-// Case O-19 (f), (g): what is no ClientHello, or never one, reaches nobody.
+// Case O-19 (f), (g): what is no ClientHello, or never one, reaches no backend.
 func TestSNIBroken(t *testing.T) {
 	t.Parallel()
 	listen := rig.Addr(t)
@@ -229,7 +229,8 @@ func TestServerFirst(t *testing.T) {
 	}
 }
 
-// Case O-21: what is not known in time is nobody's, unless somebody is named for it.
+// Case O-21: a connection whose name is not known in time is closed, unless a pool is
+// configured for such connections.
 func TestSNITimeout(t *testing.T) {
 	t.Parallel()
 	greeter := rig.Serve(t, func(c *net.TCPConn, _ <-chan struct{}) {

@@ -84,7 +84,7 @@ func (l *ledger) has(name string, n int) bool {
 	return l.last[name] >= n
 }
 
-// lost lists the datagrams from first to last that nobody has got.
+// lost lists the datagrams from first to last that no backend has got.
 func (l *ledger) lost(first, last int) (list []int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,7 +183,7 @@ func (o *oneWay) play(t *testing.T) {
 		o.more(t, o.b, to, o.s.next()-to+25)
 	}
 
-	// Nobody is left. It costs next to nothing and is not said all the time.
+	// No backend is left. Dropping costs next to nothing and is not logged all the time.
 	rig.Eventually(t, "a to be down", func() bool { return o.p.Backend(t, "web", "a").State != "up" })
 	before, beforehand := o.s.next(), strings.Count(o.p.Stderr(), "\n")
 	from, _ = o.down(t, o.b)

@@ -35,7 +35,7 @@ func TestUDPAdmission(t *testing.T) {
 	rig.DialUDP(t, listen, "127.0.0.3").Refused(t, p, "refused_acl")
 	rig.DialUDP(t, listen, "127.0.0.77").Refused(t, p, "refused_acl")
 
-	// A reload reads the files. Who is in a session stays, and counts.
+	// A reload reads the files. A client with a session keeps it, and counts.
 	if err := os.WriteFile(blocked, []byte("127.0.0.5\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +75,8 @@ func TestUDPAdmission(t *testing.T) {
 	}
 }
 
-// A client address keeps its backend, whatever its port, whoever is asked, and goes
-// elsewhere only if that is out.
+// A client address keeps its backend, whatever its port and whichever balancer it asks,
+// and goes elsewhere only if that is out.
 func TestUDPMaglev(t *testing.T) {
 	t.Parallel()
 	listen, second := rig.UDPAddr(t), rig.UDPAddr(t)

@@ -53,7 +53,7 @@ func TestUDPSessionsSurviveReloads(t *testing.T) {
 	rig.Eventually(t, "the reload", func() bool { return len(p.Status(t).Services) == 2 })
 	same("another service was added", "")
 	if name, _ := rig.DialUDP(t, other).MustAsk(t); name == "" {
-		t.Error("nobody serves it")
+		t.Error("no backend serves it")
 	}
 	p.MustReload(t, yaml("idle: 2h, max_sessions: 6", b, a))
 	rig.Eventually(t, "the other service's session to end", func() bool { return p.Status(t).Connections == 6 })

@@ -57,7 +57,7 @@ func TestUDPDrain(t *testing.T) {
 		t.Errorf("in maintenance %s answers", name)
 	}
 	rig.Eventually(t, "a line that says why", func() bool { return strings.Contains(p.Stdout(), `"outcome":"drained"`) })
-	// The last one too: nobody answers, and the datagrams are counted.
+	// The last one too: no backend answers, and the datagrams are counted.
 	if _, stderr, code := rig.CLI(t, "maint", "web/b", "--socket", p.Socket()); code != 0 || !strings.Contains(stderr, "no backend left") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
@@ -119,7 +119,7 @@ func TestUDPStop(t *testing.T) {
 	}
 }
 
-// Without a session nobody waits, and with a second signal neither.
+// Without a session the stop does not wait, and after a second signal it does not either.
 func TestUDPStopNow(t *testing.T) {
 	t.Parallel()
 	listen := rig.UDPAddr(t)
