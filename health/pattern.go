@@ -12,6 +12,7 @@ import (
 // does not depend on how the answer was cut into packets.
 type Pattern struct {
 	Text  string // these bytes
+	Hex   bool   // Text is written as hex digits; to the check it is the same
 	Regex string // Go's syntax. "^" without flags is where the search begins; "$" is the end of the answer
 }
 

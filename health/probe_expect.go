@@ -10,6 +10,7 @@ import (
 // wait for.
 type Step struct {
 	Send   string // these bytes; "" = wait for Expect
+	Hex    bool   // Send is written as hex digits
 	Expect Pattern
 }
 

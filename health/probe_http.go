@@ -174,7 +174,7 @@ func (p *httpProber) judge(resp *http.Response) error {
 	if !p.want.contain(resp.StatusCode) {
 		return failf(L7STS, "status %d, want %s", resp.StatusCode, p.want)
 	}
-	expect := Pattern{p.spec.ExpectBody, p.spec.ExpectBodyRegex}
+	expect := Pattern{Text: p.spec.ExpectBody, Regex: p.spec.ExpectBodyRegex}
 	var m matcher
 	if expect != (Pattern{}) {
 		m = expect.matcher()

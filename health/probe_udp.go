@@ -7,6 +7,7 @@ import (
 // Datagram is the question of a udp check and the answer it expects.
 type Datagram struct {
 	Send   string // the payload, not empty
+	Hex    bool   // Send is written as hex digits
 	Expect Pattern
 }
 

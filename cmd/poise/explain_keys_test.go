@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/poise-lb/poise/internal/config"
 )
 
 // documentedKeys are the keys of services and pools with their examples in
@@ -46,7 +49,7 @@ func without(example map[string]any, path []string) map[string]any {
 }
 
 // apart are the keys whose example says less: with them alone taken away it would not
-// be valid, or it gives the default. Instead there is a pair that differs in the key.
+// be valid, or other keys would change with them, or it gives the default. Instead there is a pair that differs in the key.
 var apart = map[string][2]string{
 	"pools.NAME.close_backup_on_recovery":   {`backends: [{address: "10.0.0.1:80", backup: true}]`, `backends: [{address: "10.0.0.1:80", backup: true}], close_backup_on_recovery: true`},
 	"pools.NAME.check.http.tls":             {`check: {type: http}`, `check: {type: http, http: {tls: true}}`},
@@ -70,6 +73,13 @@ var apart = map[string][2]string{
 	"pools.NAME.backends":                   {`backends: [10.0.0.1:80]`, `backends: [10.0.0.2:80]`},
 	"pools.NAME.ab.a":                       {`ab: {a: p2c, b: ewma}`, `ab: {a: first, b: ewma}`},
 	"pools.NAME.ab.b":                       {`ab: {a: p2c, b: ewma}`, `ab: {a: p2c, b: first}`},
+	"services.NAME.sni":                     {`sni: {a.example.org: pg}`, `sni: {b.example.org: pg}`},
+	"services.NAME.tls.certificates":        {`tls: {certificates: [{cert: /a, key: /k}]}`, `tls: {certificates: [{cert: /a, key: /k}, {cert: /b, key: /k}]}`},
+	"services.NAME.udp.replies":             {`protocol: udp, pool: dns, udp: {replies: 1}`, `protocol: udp, pool: dns, udp: {replies: 2}`},
+	"pools.NAME.tls.server_name":            {`tls: {server_name: a}`, `tls: {server_name: b}`},
+	"pools.NAME.tls.ca":                     {`tls: {server_name: a}`, `tls: {server_name: a, ca: /ca}`},
+	"pools.NAME.tls.alpn":                   {`tls: {server_name: a}`, `tls: {server_name: a, alpn: [mqtt]}`},
+	"pools.NAME.tls.min_version":            {`tls: {server_name: a}`, `tls: {server_name: a, min_version: "1.3"}`},
 	"pools.NAME.tls.cert":                   {`tls: {cert: /a, key: /k}`, `tls: {cert: /b, key: /k}`},
 	"pools.NAME.tls.key":                    {`tls: {cert: /a, key: /k}`, `tls: {cert: /a, key: /l}`},
 	"pools.NAME.tls.verify":                 {`tls: {server_name: a}`, `tls: {server_name: a, verify: false}`},
@@ -90,7 +100,24 @@ var apart = map[string][2]string{
 	"pools.NAME.resolve.servers":            {`backends: ["a.example.org:80"]`, `backends: ["a.example.org:80"], resolve: {servers: [10.0.0.53]}`},
 }
 
-// Every key of a service or a pool changes what is told when it alone changes.
+// calls are the keys that a reload calls otherwise, for what they say is of something
+// that has a name of its own.
+var calls = map[string]string{
+	"services.NAME.listen":                  "listener",
+	"services.NAME.tls.certificates[].cert": "tls.certificates",
+	"services.NAME.tls.certificates[].key":  "tls.certificates",
+	"services.NAME.tls.certificates[].ocsp": "tls.certificates",
+	"pools.NAME.backends":                   "backend",
+	"pools.NAME.backends[].address":         "backend",
+	"pools.NAME.backends[].name":            "backend a: was called",
+	"pools.NAME.backends[].weight":          "backend 10.0.0.1:80: weight",
+	"pools.NAME.backends[].backup":          "backend 10.0.0.1:80: backup",
+	"pools.NAME.backends[].max_connections": "backend 10.0.0.1:80: max_connections",
+	"pools.NAME.max_connections":            "backend 10.0.0.1:5432: max_connections", // which has it
+}
+
+// Every key of a service or a pool changes what is told when it alone changes, and a
+// reload names that key and no other.
 func TestExplainTellsEveryKey(t *testing.T) {
 	list := t.TempDir() + "/list"
 	if err := os.WriteFile(list, []byte("10.9.0.0/16\n"), 0o600); err != nil {
@@ -115,22 +142,40 @@ func TestExplainTellsEveryKey(t *testing.T) {
 				}
 				given = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(string(text)), "{"), "}")
 			}
-			tell := func(keys string) string {
+			file := func(keys string) *config.File {
 				service, pool := "", keys
 				if section == "services" {
 					service, pool = keys, ""
 				}
-				text, err := explained(t, "runtime: {allow_exec: true}\n"+
+				f, err := config.Parse("poise.yaml", []byte("runtime: {allow_exec: true}\n"+
 					"defaults: {services: {listen: [\"127.0.0.1:7000\"], pool: pg}, pools: {backends: [10.0.0.1:5432]}}\n"+
 					"services: {web: {"+service+"}}\n"+
-					"pools: {pg: {"+pool+"}, other: {}, both: {check: {type: tcp}}, dns: {check: {type: none}}}\n")
+					"pools: {pg: {"+pool+"}, other: {}, both: {check: {type: tcp}}, dns: {check: {type: none}}}\n"))
 				if err != nil {
 					t.Fatalf("%s: %v", key, err)
 				}
-				return text
+				return f
 			}
-			if told := tell(given); told == tell(changed) {
+			tell := func(f *config.File) string {
+				var b strings.Builder
+				if err := explain(&b, f); err != nil {
+					t.Fatalf("%s: %v", key, err)
+				}
+				return b.String()
+			}
+			old, now := file(given), file(changed)
+			if told := tell(old); told == tell(now) {
 				t.Errorf("the same is told of {%s} and {%s}:\n%s", given, changed, told)
+			}
+			diff := config.Diff(old, now)
+			if len(diff) == 0 {
+				t.Errorf("a reload says nothing of {%s} and {%s}", given, changed)
+			}
+			for _, line := range diff {
+				object := map[string]string{"services": "service web: ", "pools": "pool pg: "}[section]
+				if rest, ok := strings.CutPrefix(line, object); !ok || !strings.HasPrefix(rest, cmp.Or(calls[key], path)+" ") {
+					t.Errorf("of {%s} and {%s} a reload says %s", given, changed, line)
+				}
 			}
 		})
 	}

@@ -25,7 +25,7 @@ var House = Rules{
 		"l7":     {"l4", "l4/balance", "l4/wire"},
 
 		// Config fills in the specs of what it configures, and runs none of it.
-		"internal/config": {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/disk", "l4/wire", "l4/tcp", "l4/udp", "health", "bpf", "l7"},
+		"internal/config": {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/disk", "l4/wire", "l4/tcp", "l4/udp", "health", "bpf", "l7", "internal/plural"},
 
 		// These declare the small interfaces they call.
 		"internal/admin":   {"internal/plural"},

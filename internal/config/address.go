@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/poise-lb/poise/l4"
 )
 
 // endpoint is "host:port" taken apart. A host that is not given is the zero
@@ -152,4 +154,31 @@ func anyText(string) string { return "" }
 // printable reports whether s is visible ASCII and blanks.
 func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// ListenTexts writes addresses as the configuration does, adjacent ports as a
+// range.
+func ListenTexts(list []l4.Listen) []string {
+	texts := []string{}
+	for i := 0; i < len(list); {
+		n := 1
+		for i+n < len(list) && list[i+n].V6Only == list[i].V6Only &&
+			list[i+n].Addr == netip.AddrPortFrom(list[i].Addr.Addr(), list[i].Addr.Port()+uint16(n)) {
+			n++
+		}
+		text := listenText(list[i])
+		if n > 1 {
+			text += fmt.Sprintf("-%d", list[i+n-1].Addr.Port())
+		}
+		texts = append(texts, text)
+		i += n
+	}
+	return texts
+}
+
+func listenText(l l4.Listen) string {
+	if l.Addr.Addr() == netip.IPv6Unspecified() && !l.V6Only {
+		return fmt.Sprintf(":%d", l.Addr.Port())
+	}
+	return l.Addr.String()
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"path"
 	"strconv"
@@ -12,10 +13,10 @@ import (
 func admissionKeys(a *admit.Spec) []key {
 	return []key{
 		section("access",
-			key{name: "allow", typ: "list of prefixes", def: none, read: readPrefixes(&a.Allow)},
-			key{name: "deny", typ: "list of prefixes", def: none, read: readPrefixes(&a.Deny)},
-			key{name: "allow_files", typ: "list of file paths", def: none, read: readFiles(&a.AllowFiles)},
-			key{name: "deny_files", typ: "list of file paths", def: none, read: readFiles(&a.DenyFiles)},
+			key{name: "allow", typ: "list of prefixes", def: none, read: readPrefixes(&a.Allow), members: each(&a.Allow)},
+			key{name: "deny", typ: "list of prefixes", def: none, read: readPrefixes(&a.Deny), members: each(&a.Deny)},
+			key{name: "allow_files", typ: "list of file paths", def: none, read: readFiles(&a.AllowFiles), members: each(&a.AllowFiles)},
+			key{name: "deny_files", typ: "list of file paths", def: none, read: readFiles(&a.DenyFiles), members: each(&a.DenyFiles)},
 		),
 		section("limits",
 			count("per_source", "0", &a.PerSource),
@@ -24,7 +25,7 @@ func admissionKeys(a *admit.Spec) []key {
 			number("mask4", "32", &a.Mask4, 1, 32),
 			number("mask6", "64", &a.Mask6, 1, 128),
 		),
-		choice("on_refuse", "reset", func(s string) { a.Silent = s == "drop" }, []string{"reset", "drop"}),
+		choice("on_refuse", "reset", &a.Silent, either("reset", "drop")),
 	}
 }
 
@@ -67,7 +68,18 @@ func rate(name string, dst *float64) key {
 			return
 		}
 		*dst = f
-	}}
+	}, show: decimal(dst)}
+}
+
+// each is the way back of a list whose order is of no meaning.
+func each[T any](l *[]T) func() []string {
+	return func() []string {
+		texts := make([]string, len(*l))
+		for i, item := range *l {
+			texts[i] = fmt.Sprint(item)
+		}
+		return texts
+	}
 }
 
 // readPrefixes stores a list of prefixes and single addresses.

@@ -17,9 +17,16 @@ type key struct {
 	def  string       // default, as it would be written, or a note in parentheses
 	read func(*value) // stores the value or fails; nil for a section and for a later key
 
+	// The way back, for the diff: at most one of these. A key without any consists of
+	// objects, which diff_service.go and diff_pool.go compare.
+	show    func() string   // the value, as read would take it
+	members func() []string // those of a list whose order is of no meaning
+	held    func() any      // a secret, or what is too long to be shown: only compared
+
 	bounds func() string // what the reference prints after the type; made when it is asked for
 	words  []string      // of a choice
 	keys   []key         // of a section: the keys in it
+	on     func() bool   // of a section that can be off as a whole: whether it is on
 	items  []key         // of a list of mappings: the keys of each
 	form   string        // of a list of mappings: what one looks like, for messages
 	later  bool          // known, but refused until it is built
@@ -36,6 +43,12 @@ const (
 
 // section is a mapping of further keys.
 func section(name string, keys ...key) key { return key{name: name, keys: keys} }
+
+// when makes a section one that can be off as a whole.
+func (k key) when(on func() bool) key {
+	k.on = on
+	return k
+}
 
 // later are keys of the contract that this version does not have.
 func later(names ...string) []key {

@@ -32,12 +32,12 @@ func policyKeys(p *pool) []key {
 	b := &p.Balance
 	return []key{
 		section("ab",
-			choiceOrNone("a", &p.ab.A, balanceWords),
-			choiceOrNone("b", &p.ab.B, balanceWords),
-			key{name: "split", typ: "number, 0 to 1", def: "0.5", read: readSplit(&p.ab.Split)},
-		),
+			choice("a", none, &p.ab.A, themselves(balanceWords...)),
+			choice("b", none, &p.ab.B, themselves(balanceWords...)),
+			key{name: "split", typ: "number, 0 to 1", def: "0.5", read: readSplit(&p.ab.Split), show: decimal(&p.ab.Split)},
+		).when(func() bool { return b.AB != nil }),
 		section("sticky",
-			choice("by", "none", func(s string) { p.stickyOn = s == "source" }, []string{"none", "source"}),
+			choice("by", "none", &p.stickyOn, either("none", "source")),
 			duration("ttl", "10m", &p.sticky.TTL, time.Second, year),
 			countFrom("size", "100k", &p.sticky.Size, 1, "16m"),
 		),
@@ -51,14 +51,9 @@ func policyKeys(p *pool) []key {
 			number("percent", "20", &b.Retry.Percent, 0, 1000),
 			number("floor", "10", &b.Retry.Floor, 1, 100000),
 		),
-		{name: "on_remove", typ: "keep, close, or drain and a duration", def: "keep", read: readRemoval(&p.OnRemove)},
+		{name: "on_remove", typ: "keep, close, or drain and a duration", def: "keep", read: readRemoval(&p.OnRemove), show: func() string { return p.OnRemove.String() }},
 		boolean("close_backup_on_recovery", "false", &p.CloseBackupOnRecovery),
 	}
-}
-
-// choiceOrNone is a choice without a default.
-func choiceOrNone(name string, dst *string, words []string) key {
-	return choice(name, none, into(dst), words)
 }
 
 // readSplit stores a part of the whole.

@@ -248,6 +248,18 @@ func readSource(dst *netip.Addr, transparent *bool) func(*value) {
 	}
 }
 
+func showSource(a *netip.Addr, transparent *bool) func() string {
+	return func() string {
+		switch {
+		case *transparent:
+			return "client"
+		case a.IsValid():
+			return a.String()
+		}
+		return ""
+	}
+}
+
 // readStatus stores the accepted statuses of an HTTP check.
 func readStatus(dst *[]health.StatusRange) func(*value) {
 	return func(v *value) {

@@ -2,10 +2,12 @@ package config
 
 import (
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/poise-lb/poise/health"
@@ -19,22 +21,22 @@ var checkTypes = []string{"tcp", "tls", "http", "grpc", "expect", "udp", "smtp",
 // questionKeys are the keys that check and the items of checks have in common.
 func questionKeys(c *health.Spec) []key {
 	return append([]key{
-		choice("type", "tcp", into(&c.Type), checkTypes),
+		choice("type", "tcp", &c.Type, themselves(checkTypes...)),
 		number("port", "0", &c.Port, 0, 65535),
 		section("tls",
 			text("server_name", "host name, or empty", `""`, &c.TLS.ServerName, plainHost),
 			text("ca", "file path, or empty", `""`, &c.TLS.CA, pathOrNothing),
-			key{name: "verify", typ: "boolean", def: "true", read: readNegated(&c.TLS.NoVerify)},
-			key{name: "alpn", typ: "list of protocols", def: none, read: readALPN(&c.TLS.ALPN)},
+			key{name: "verify", typ: "boolean", def: "true", read: readNegated(&c.TLS.NoVerify), show: func() string { return strconv.FormatBool(!c.TLS.NoVerify) }},
+			key{name: "alpn", typ: "list of protocols", def: none, read: readALPN(&c.TLS.ALPN), held: listed(&c.TLS.ALPN)},
 		),
 		section("http",
 			text("path", "URL path", "/health", &c.HTTP.Path, urlPath),
-			choice("method", "GET", into(&c.HTTP.Method), []string{"GET", "HEAD", "OPTIONS"}),
+			choice("method", "GET", &c.HTTP.Method, themselves("GET", "HEAD", "OPTIONS")),
 			text("host", "host name, or empty", `""`, &c.HTTP.Host, hostHeader),
-			key{name: "headers", typ: "mapping of header fields", def: none, read: readHeaders(&c.HTTP.Headers)},
+			key{name: "headers", typ: "mapping of header fields", def: none, read: readHeaders(&c.HTTP.Headers), held: listed(&c.HTTP.Headers)},
 			boolean("tls", "false", &c.HTTP.TLS),
-			choice("version", "1.1", func(s string) { c.HTTP.Version = int(s[0] - '0') }, []string{"1.1", "2"}),
-			key{name: "expect_status", typ: "list of statuses", def: `"200-399"`, read: readStatus(&c.HTTP.ExpectStatus)},
+			choice("version", "1.1", &c.HTTP.Version, []meaning[int]{{"1.1", 1}, {"2", 2}}),
+			key{name: "expect_status", typ: "list of statuses", def: `"200-399"`, read: readStatus(&c.HTTP.ExpectStatus), held: listed(&c.HTTP.ExpectStatus)},
 			text("expect_body", "text, or empty", `""`, &c.HTTP.ExpectBody, anyText),
 			text("expect_body_regex", "regular expression, or empty", `""`, &c.HTTP.ExpectBodyRegex, regexOrNothing),
 		),
@@ -43,25 +45,34 @@ func questionKeys(c *health.Spec) []key {
 			text("host", "host name, or empty", `""`, &c.GRPC.Host, hostHeader),
 			boolean("tls", "false", &c.GRPC.TLS),
 		),
-		{name: "expect", typ: "list of steps", def: none, read: readSteps(&c.Expect)},
+		{name: "expect", typ: "list of steps", def: none, read: readSteps(&c.Expect), held: listed(&c.Expect)},
 		section("udp",
-			append(sendKeys(&c.UDP.Send), patternKeys(&c.UDP.Expect)...)...,
+			append(sendKeys(&c.UDP.Send, &c.UDP.Hex), patternKeys(&c.UDP.Expect)...)...,
 		),
 		section("smtp",
 			text("name", "host name, or empty", `""`, &c.SMTP.Name, mailName),
 			boolean("starttls", "false", &c.SMTP.StartTLS),
 		),
 		section("exec",
-			key{name: "command", typ: "list: absolute path, arguments", def: none, read: readCommand(&c.Exec.Argv)},
+			key{name: "command", typ: "list: absolute path, arguments", def: none, read: readCommand(&c.Exec.Argv), held: listed(&c.Exec.Argv)},
 		),
 	}, databaseKeys(c)...)
 }
 
-// sendKeys are the two ways to write what is sent.
-func sendKeys(dst *string) []key {
+// sendKeys are the two ways to write what is sent. It is not shown: a password may be
+// in it.
+func sendKeys(dst *string, isHex *bool) []key {
 	return []key{
-		text("send", "text", none, dst, notEmpty),
-		{name: "send_hex", typ: "hex digits", def: none, read: readHex(dst)},
+		{name: "send", typ: "text", def: none, read: func(v *value) {
+			if s := v.filled(notEmpty); s != "" {
+				*dst, *isHex = s, false
+			}
+		}, held: func() any { return textOf(*dst, !*isHex) }},
+		{name: "send_hex", typ: "hex digits", def: none, read: func(v *value) {
+			if s := v.hex(); s != "" {
+				*dst, *isHex = s, true
+			}
+		}, held: func() any { return textOf(*dst, *isHex) }},
 	}
 }
 
@@ -69,24 +80,36 @@ func sendKeys(dst *string) []key {
 func patternKeys(dst *health.Pattern) []key {
 	return []key{
 		{name: "expect", typ: "text", def: none, read: func(v *value) {
-			p := health.Pattern{}
-			if text("", "", "", &p.Text, notEmpty).read(v); p.Text != "" {
-				*dst = p
+			if s := v.filled(notEmpty); s != "" {
+				*dst = health.Pattern{Text: s}
 			}
-		}},
+		}, show: func() string { return textOf(dst.Text, !dst.Hex) }},
 		{name: "expect_hex", typ: "hex digits", def: none, read: func(v *value) {
-			p := health.Pattern{}
-			if readHex(&p.Text)(v); p.Text != "" {
-				*dst = p
+			if s := v.hex(); s != "" {
+				*dst = health.Pattern{Text: s, Hex: true}
 			}
-		}},
+		}, show: func() string { return fmt.Sprintf("% x", textOf(dst.Text, dst.Hex)) }},
 		{name: "expect_regex", typ: "regular expression", def: none, read: func(v *value) {
-			p := health.Pattern{}
-			if text("", "", "", &p.Regex, regex).read(v); p.Regex != "" {
-				*dst = p
+			if s := v.filled(regex); s != "" {
+				*dst = health.Pattern{Regex: s}
 			}
-		}},
+		}, show: func() string { return dst.Regex }},
 	}
+}
+
+// filled is the text that the value is if check accepts it, as the constructor text
+// does, else "".
+func (v *value) filled(check func(string) string) (s string) {
+	text("", "", "", &s, check).read(v)
+	return s
+}
+
+// textOf is the text under the one of two keys that it is written as.
+func textOf(s string, written bool) string {
+	if !written {
+		return ""
+	}
+	return s
 }
 
 func readNegated(dst *bool) func(*value) {
@@ -100,18 +123,17 @@ func readNegated(dst *bool) func(*value) {
 // hexDigits are pairs of digits, blanks between any.
 var hexDigits = regexp.MustCompile(`^( *[0-9A-Fa-f]{2})+ *$`)
 
-func readHex(dst *string) func(*value) {
-	return func(v *value) {
-		if !v.scalar(`"50 49 4e 47"`) {
-			return
-		}
-		if !hexDigits.MatchString(v.text) {
-			v.fail(`%s is not hex; write pairs of hex digits, such as "50 49 4e 47"`, v.quoted())
-			return
-		}
-		b, _ := hex.DecodeString(strings.ReplaceAll(v.text, " ", ""))
-		*dst = string(b)
+// hex is the bytes that the value's digits stand for, or "" if it has others.
+func (v *value) hex() string {
+	if !v.scalar(`"50 49 4e 47"`) {
+		return ""
 	}
+	if !hexDigits.MatchString(v.text) {
+		v.fail(`%s is not hex; write pairs of hex digits, such as "50 49 4e 47"`, v.quoted())
+		return ""
+	}
+	b, _ := hex.DecodeString(strings.ReplaceAll(v.text, " ", ""))
+	return string(b)
 }
 
 // maxSteps is more than any conversation of a check has.
@@ -127,7 +149,7 @@ func readSteps(dst *[]health.Step) func(*value) {
 		for _, item := range v.elements() {
 			step := health.Step{}
 			o := newObject(v.report, item.path, item.at, nil)
-			if !o.read(item.node, append(sendKeys(&step.Send), patternKeys(&step.Expect)...)) {
+			if !o.read(item.node, append(sendKeys(&step.Send, &step.Hex), patternKeys(&step.Expect)...)) {
 				continue
 			}
 			if len(o.given) != 1 {

@@ -14,7 +14,7 @@ func databaseKeys(c *health.Spec) []key {
 		section("dns",
 			text("name", "domain name", none, &c.DNS.Name, domainName),
 			text("type", "record type", "A", &c.DNS.Type, recordType),
-			choice("rcode", "NOERROR", into(&c.DNS.RCode), health.RCodes),
+			choice("rcode", "NOERROR", &c.DNS.RCode, themselves(health.RCodes...)),
 			text("answer", "data of a record, or empty", `""`, &c.DNS.Answer, anyText),
 			boolean("tcp", "false", &c.DNS.TCP),
 		),
@@ -55,22 +55,22 @@ func secret(name string, dst *health.Secret) key {
 		default:
 			*dst = health.Secret(v.text)
 		}
-	}}
+	}, held: func() any { return *dst }}
 }
 
-// roles are the words for what a server must be: ours, which are shown and hinted at,
-// and those that some servers have for the same.
-var roles = map[string]health.Role{
-	"any": health.AnyRole, "primary": health.Primary, "replica": health.Replica,
-	"master": health.Primary, "slave": health.Replica,
-}
+// roles are the words for what a server must be, otherRoles those that some servers
+// have for the same.
+var (
+	roles      = []meaning[health.Role]{{"any", health.AnyRole}, {"primary", health.Primary}, {"replica", health.Replica}}
+	otherRoles = map[string]health.Role{"master": health.Primary, "slave": health.Replica}
+)
 
 // role is what the server must be.
 func role(dst *health.Role) key {
-	k := choice("role", "any", func(s string) { *dst = roles[s] }, []string{"any", "primary", "replica"})
+	k := choice("role", "any", dst, roles)
 	read := k.read
 	k.read = func(v *value) {
-		if r, known := roles[v.text]; known && r != health.AnyRole {
+		if r, known := otherRoles[v.text]; known {
 			v.text = string(r)
 		}
 		read(v)

@@ -134,9 +134,9 @@ pools:
 		{Send: "a\r\n\x00"},
 		{Send: `a\r`},
 		{Send: "PING"},
-		{Send: "\r\n\x00"},
+		{Send: "\r\n\x00", Hex: true},
 		{Expect: health.Pattern{Text: "250"}},
-		{Expect: health.Pattern{Text: "\xff"}},
+		{Expect: health.Pattern{Text: "\xff", Hex: true}},
 		{Expect: health.Pattern{Regex: `^\+OK\r\n`}},
 	}
 	if got := f.Pools[0].Check.Expect; !slices.Equal(got, want) {

@@ -22,10 +22,8 @@ type ProxyTLVs struct {
 // proxyInKeys are the keys of a service that have to do with PROXY headers.
 func proxyInKeys(p *tcp.ProxyIn) key {
 	return section("proxy_protocol",
-		choice("accept", "off", func(s string) {
-			p.Accept = map[string]wire.ProxyAccept{"v1": wire.AcceptV1, "v2": wire.AcceptV2, "any": wire.AcceptAny}[s]
-		}, []string{"off", "v1", "v2", "any"}),
-		key{name: "trusted", typ: "list of prefixes", def: none, read: readPrefixes(&p.Trusted)},
+		choice("accept", "off", &p.Accept, []meaning[wire.ProxyAccept]{{"off", 0}, {"v1", wire.AcceptV1}, {"v2", wire.AcceptV2}, {"any", wire.AcceptAny}}),
+		key{name: "trusted", typ: "list of prefixes", def: none, read: readPrefixes(&p.Trusted), members: each(&p.Trusted)},
 	)
 }
 
@@ -33,17 +31,13 @@ func proxyInKeys(p *tcp.ProxyIn) key {
 func proxyOutKeys(p *pool) []key {
 	t := &p.ProxyTLVs
 	return []key{
-		choice("send_proxy", "off", func(s string) {
-			if p.SendProxy = s; s == "off" {
-				p.SendProxy = ""
-			}
-		}, []string{"off", "v1", "v2", "v2-each"}),
+		choice("send_proxy", "off", &p.SendProxy, []meaning[string]{{"off", ""}, {"v1", "v1"}, {"v2", "v2"}, {"v2-each", "v2-each"}}),
 		section("proxy_tlvs",
 			boolean("authority", "true", &t.Authority),
 			boolean("alpn", "true", &t.ALPN),
 			boolean("ssl", "true", &t.SSL),
 			boolean("unique_id", "false", &t.UniqueID),
-			key{name: "custom", typ: "mapping of types to texts", def: none, read: readTLVs(&t.Custom)},
+			key{name: "custom", typ: "mapping of types to texts", def: none, read: readTLVs(&t.Custom), held: listed(&t.Custom)},
 		),
 	}
 }

@@ -53,7 +53,7 @@ func text(name, typ, def string, dst *string, check func(string) string) key {
 			return
 		}
 		*dst = v.text
-	}}
+	}, show: func() string { return *dst }}
 }
 
 // boolean is true or false.
@@ -68,17 +68,45 @@ func boolean(name, def string, dst *bool) key {
 		default:
 			v.fail("%s is not a boolean; write true or false", v.quoted())
 		}
+	}, show: func() string { return strconv.FormatBool(*dst) }}
+}
+
+// choice is one of the words that mean something; those of soon are refused as not
+// built yet.
+func choice[T comparable](name, def string, dst *T, all []meaning[T], soon ...string) key {
+	now := make([]string, len(all))
+	for i, m := range all {
+		now[i] = m.word
+	}
+	return key{name: name, typ: "one of", def: def, words: now, read: func(v *value) {
+		if v.scalar(oneOf(now)) && v.among(now, soon) {
+			*dst = all[slices.Index(now, v.text)].is
+		}
+	}, show: func() string {
+		if i := slices.IndexFunc(all, func(m meaning[T]) bool { return m.is == *dst }); i >= 0 {
+			return now[i]
+		}
+		return "" // not given, and without a default
 	}}
 }
 
-// choice is one of the words of now; those of soon are refused as not built yet.
-func choice(name, def string, set func(string), now []string, soon ...string) key {
-	return key{name: name, typ: "one of", def: def, words: now, read: func(v *value) {
-		if v.scalar(oneOf(now)) && v.among(now, soon) {
-			set(v.text)
-		}
-	}}
+// meaning is a word of a choice and the value that it stands for.
+type meaning[T any] struct {
+	word string
+	is   T
 }
+
+// themselves are words that are stored as they are written.
+func themselves(words ...string) []meaning[string] {
+	all := make([]meaning[string], len(words))
+	for i, w := range words {
+		all[i] = meaning[string]{w, w}
+	}
+	return all
+}
+
+// either are the words for a setting that is on or off.
+func either(off, on string) []meaning[bool] { return []meaning[bool]{{off, false}, {on, true}} }
 
 // among reports whether the text is one of the words of now, and fails if not.
 func (v *value) among(now, soon []string) bool {
@@ -100,9 +128,6 @@ func (v *value) among(now, soon []string) bool {
 	v.fail("%s is not known here; write %s%s", v.quoted(), oneOf(now), hint)
 	return false
 }
-
-// into makes the set function of a choice that is stored as it is written.
-func into(dst *string) func(string) { return func(s string) { *dst = s } }
 
 // isDecimal reports whether a whole number is written as it has to be: no leading zero
 // (octal to some, decimal to others), no separators, no sign but a minus, which is for
@@ -129,7 +154,7 @@ func number(name, def string, dst *int, lo, hi int) key {
 			return
 		}
 		*dst = n
-	}}
+	}, show: func() string { return strconv.Itoa(*dst) }}
 }
 
 // short is the text without quotes, for values that are known to be numbers.
@@ -159,7 +184,7 @@ func countFrom(name, def string, dst *int, lo int, hi string) key {
 			return
 		}
 		*dst = n
-	}}
+	}, show: func() string { return strconv.Itoa(*dst) }}
 }
 
 // parseCount reads a number with its factor; one that is far too large counts as
@@ -209,8 +234,16 @@ func span(name, def string, dst *time.Duration, limits func() string, ok func(ti
 		if v.scalar("a duration") {
 			v.duration("", dst, limits, ok)
 		}
-	}}
+	}, show: func() string { return dst.String() }}
 }
+
+// decimal writes a number with decimals as it can be read.
+func decimal(f *float64) func() string {
+	return func() string { return strconv.FormatFloat(*f, 'f', -1, 64) }
+}
+
+// listed is the way back of a list that is only compared.
+func listed[T any](l *[]T) func() any { return func() any { return *l } }
 
 // duration stores the duration that the value is, or that follows its first word. It
 // reports whether it is one.

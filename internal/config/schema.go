@@ -22,15 +22,15 @@ func fileKeys(f *File, r *root) []key {
 	return []key{
 		section("admin",
 			text("socket", "socket path", "/run/poise/admin.sock", &f.Admin.Socket, socketPath),
-			key{name: "http", typ: "ip:port, or empty for off", def: "127.0.0.1:9905", read: r.readAdminHTTP(&f.Admin.HTTP)},
-			key{name: "hosts", typ: "list of host names", def: none, read: readAdminHosts(&f.Admin.Hosts)},
+			key{name: "http", typ: "ip:port, or empty for off", def: "127.0.0.1:9905", read: r.readAdminHTTP(&f.Admin.HTTP), show: func() string { return f.Admin.HTTP }},
+			key{name: "hosts", typ: "list of host names", def: none, read: readAdminHosts(&f.Admin.Hosts), held: listed(&f.Admin.Hosts)},
 			text("state", "file path, or empty", "/var/lib/poise/state.json", &f.Admin.State, statePath),
 		),
 		section("log",
-			choice("level", "info", setLevel(&f.Log.Level), []string{"debug", "info", "warn", "error"}),
-			choice("format", "text", into(&f.Log.Format), []string{"text", "json"}),
+			choice("level", "info", &f.Log.Level, levels),
+			choice("format", "text", &f.Log.Format, themselves("text", "json")),
 			text("access", "none, stdout or file path", "stdout", &f.Log.Access, accessTarget),
-			choice("access_format", "poise", into(&f.Log.AccessFormat), []string{"poise", "tcplog", "json"}),
+			choice("access_format", "poise", &f.Log.AccessFormat, themselves("poise", "tcplog", "json")),
 		),
 		section("runtime",
 			number("workers", "0", &f.Runtime.Workers, 0, 1024),
@@ -61,7 +61,7 @@ func serviceKeys(s *service) []key {
 	t := &s.TCP
 	keys := []key{
 		{name: "listen", typ: "list of listen addresses", def: required, read: s.readListen},
-		choice("protocol", "tcp", into(&s.Protocol), []string{"tcp", "udp"}, "http"),
+		choice("protocol", "tcp", &s.Protocol, themselves("tcp", "udp"), "http"),
 		text("pool", "pool name", none, &s.Pool, isName),
 		boolean("freebind", "false", &t.Freebind),
 		count("max_connections", "0", &t.MaxConnections),
@@ -82,8 +82,8 @@ func serviceKeys(s *service) []key {
 		number("retries", "2", &t.Retries, 0, 100),
 		proxyInKeys(&t.Proxy),
 		{name: "sni", typ: "mapping of server names to pools", def: none, read: s.readSNI},
-		section("tls", tlsKeys(&s.tls, &t.MaxHandshakes)...),
-		choice("starttls", "none", func(s string) { t.StartTLS = s == "postgres" }, []string{"none", "postgres"}),
+		section("tls", tlsKeys(&s.tls, &t.MaxHandshakes)...).when(func() bool { return s.TLS != nil }),
+		choice("starttls", "none", &t.StartTLS, starttls),
 		section("udp", udpKeys(&s.UDP)...),
 	}
 	keys = append(keys, admissionKeys(&s.Admit)...)
@@ -92,25 +92,24 @@ func serviceKeys(s *service) []key {
 
 func poolKeys(p *pool) []key {
 	keys := []key{
-		choice("balance", "least-conn", into(&p.Balance.Algorithm),
-			balanceWords),
+		choice("balance", "least-conn", &p.Balance.Algorithm, themselves(balanceWords...)),
 		section("hash",
-			choice("key", "source", into(&p.Balance.Hash.Key), []string{"source", "source-port"}),
+			choice("key", "source", &p.Balance.Hash.Key, themselves("source", "source-port")),
 			number("mask4", "32", &p.Balance.Hash.Mask4, 1, 32),
 			number("mask6", "128", &p.Balance.Hash.Mask6, 1, 128),
-			key{name: "bound", typ: "0, or factor 1 to 100", def: "0", read: readBound(&p.Balance.Hash.Bound)},
+			key{name: "bound", typ: "0, or factor 1 to 100", def: "0", read: readBound(&p.Balance.Hash.Bound), show: decimal(&p.Balance.Hash.Bound)},
 		),
 		{
 			name: "backends", typ: "list of backends", def: none, read: p.readBackends,
 			items: backendKeys(&backend{}), form: "[{address: ...}]",
 		},
 		count("max_connections", "0", &p.maxConnections),
-		choice("on_down", "keep", func(s string) { p.OnDownClose = s == "close" }, []string{"keep", "close"}),
-		{name: "source", typ: "IP address, client, or empty", def: `""`, read: readSource(&p.Source, &p.Transparent)},
-		section("tls", clientTLSKeys(p)...),
+		choice("on_down", "keep", &p.OnDownClose, either("keep", "close")),
+		{name: "source", typ: "IP address, client, or empty", def: `""`, read: readSource(&p.Source, &p.Transparent), show: showSource(&p.Source, &p.Transparent)},
+		section("tls", clientTLSKeys(p)...).when(func() bool { return p.TLS != nil }),
 		countFrom("replay", "0", &p.Replay, 0, "64k"),
 		section("check", checkKeys(&p.Check)...),
-		{name: "checks", typ: "list of checks", def: none, read: p.readChecks},
+		{name: "checks", typ: "list of checks", def: none, read: p.readChecks, held: listed(&p.Check.All)},
 		section("passive",
 			number("failures", "5", &p.Passive.Failures, 0, 1000),
 			duration("base", "10s", &p.Passive.Base, time.Millisecond, 24*time.Hour),
@@ -132,7 +131,7 @@ func checkKeys(c *health.Spec) []key {
 		duration("timeout", "1s", &c.Timeout, time.Millisecond, time.Hour),
 		number("rise", "2", &c.Rise, 1, 1000),
 		number("fall", "3", &c.Fall, 1, 1000),
-		choice("initial", "up", func(s string) { c.InitialDown = s == "down" }, []string{"up", "down"}),
+		choice("initial", "up", &c.InitialDown, either("up", "down")),
 	}, questionKeys(c)...)
 }
 
@@ -146,9 +145,12 @@ func backendKeys(b *backend) []key {
 	}
 }
 
-func setLevel(dst *slog.Level) func(string) {
-	return func(s string) { _ = dst.UnmarshalText([]byte(s)) } // the words are slog's
+var levels = []meaning[slog.Level]{
+	{"debug", slog.LevelDebug}, {"info", slog.LevelInfo}, {"warn", slog.LevelWarn}, {"error", slog.LevelError},
 }
+
+// starttls are the words for who begins TLS within a connection.
+var starttls = either("none", "postgres")
 
 // row is one key under its full path, with NAME for a name and [] for an item.
 type row struct {

@@ -17,7 +17,7 @@ func tlsKeys(c *cert.Spec, maxHandshakes *int) []key {
 		text("client_ca", "file path, or empty", `""`, &c.ClientCA, plainFileOrNone("/etc/poise/tls/clients.pem")),
 		boolean("client_optional", "false", &c.ClientOptional),
 		tlsVersion(&c.MinVersion),
-		{name: "alpn", typ: "list of protocols", def: none, read: readALPN(&c.ALPN)},
+		{name: "alpn", typ: "list of protocols", def: none, read: readALPN(&c.ALPN), held: listed(&c.ALPN)},
 		text("ticket_keys", "file path, or empty", `""`, &c.TicketKeys, plainFileOrNone("/etc/poise/tls/tickets.key")),
 		countFrom("max_handshakes", "1000", maxHandshakes, 1, "1m"),
 	}
@@ -32,9 +32,9 @@ func clientTLSKeys(p *pool) []key {
 		text("cert", "file path, or empty", `""`, &c.Cert, plainFileOrNone("/etc/poise/tls/poise.crt")),
 		text("key", "file path, or empty", `""`, &c.Key, plainFileOrNone("/etc/poise/tls/poise.key")),
 		boolean("verify", "true", &c.Verify),
-		{name: "alpn", typ: "list of protocols", def: none, read: readALPN(&c.ALPN)},
+		{name: "alpn", typ: "list of protocols", def: none, read: readALPN(&c.ALPN), held: listed(&c.ALPN)},
 		tlsVersion(&c.MinVersion),
-		choice("starttls", "none", func(s string) { p.startTLS = s == "postgres" }, []string{"none", "postgres"}),
+		choice("starttls", "none", &p.startTLS, starttls),
 	}
 }
 
@@ -49,9 +49,7 @@ func certificateKeys(p *cert.Pair) []key {
 
 // tlsVersion is the lowest version that is spoken.
 func tlsVersion(dst *uint16) key {
-	return choice("min_version", `"1.2"`, func(s string) {
-		*dst = map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}[s]
-	}, []string{"1.2", "1.3"})
+	return choice("min_version", `"1.2"`, dst, []meaning[uint16]{{"1.2", tls.VersionTLS12}, {"1.3", tls.VersionTLS13}})
 }
 
 func readCertificates(dst *[]cert.Pair) func(*value) {

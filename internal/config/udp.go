@@ -18,6 +18,9 @@ func udpKeys(u *udp.Spec) []key {
 	}
 }
 
+// streamKeys are the keys of a service that protocol: udp has no use for.
+var streamKeys = []string{"timeouts", "keepalive", "buffer", "retries", "proxy_protocol", "sni", "tls", "starttls", "max_connections"}
+
 // finishProtocol keeps what belongs to the protocol of the service, and refuses
 // what belongs to the other one.
 func (s *service) finishProtocol() {
@@ -28,16 +31,18 @@ func (s *service) finishProtocol() {
 		s.UDP = udp.Spec{}
 		return
 	}
-	if s.gives("timeouts") {
-		s.problem([]string{"timeouts", "protocol"}, "is for connections, of which protocol: udp has none; write udp: {idle: ...} for how long a session may be silent, or remove it")
-	}
-	for _, k := range []string{"keepalive", "buffer", "retries", "proxy_protocol", "sni", "tls", "starttls"} {
-		if s.gives(k) {
+	for _, k := range streamKeys {
+		right, isFor := map[string]string{
+			"timeouts":        "write udp: {idle: ...} for how long a session may be silent, or remove it",
+			"max_connections": "write udp: {max_sessions: ...}, or remove it",
+		}[k]
+		switch {
+		case !s.gives(k):
+		case isFor:
+			s.problem([]string{k, "protocol"}, "is for connections, of which protocol: udp has none; %s", right)
+		default:
 			s.problem([]string{k, "protocol"}, "has no effect with protocol: udp; set protocol: tcp, or remove it")
 		}
-	}
-	if s.gives("max_connections") {
-		s.problem([]string{"max_connections", "protocol"}, "is for connections, of which protocol: udp has none; write udp: {max_sessions: ...}, or remove it")
 	}
 	u := &s.UDP
 	u.Freebind = s.TCP.Freebind

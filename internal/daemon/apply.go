@@ -38,7 +38,7 @@ func (d *Daemon) apply(file *config.File) (changes []string, err error) {
 		d.abort(c)
 		return nil, hidden(file, err)
 	}
-	changes = append(diff(old.file, file), fileChanges(old, c.next)...)
+	changes = append(config.Diff(old.file, file), fileChanges(old, c.next)...)
 	if n := file.Runtime.Workers; n != d.workers {
 		changes = append(changes, fmt.Sprintf("runtime: workers %d -> %s takes a restart", d.workers, file.Told("runtime.workers", strconv.Itoa(n))))
 	}

@@ -209,3 +209,12 @@ func TestLoggingFollowsReload(t *testing.T) {
 		t.Errorf("got\n%s", got)
 	}
 }
+
+func parse(t *testing.T, yaml string) *config.File {
+	t.Helper()
+	f, err := config.Parse("test.yaml", []byte(yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}

@@ -1,12 +1,11 @@
 package daemon
 
 import (
-	"fmt"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 
 	"github.com/poise-lb/poise/internal/admin"
+	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/tcp"
 	"github.com/poise-lb/poise/l4/udp"
@@ -58,7 +57,7 @@ func (g *generation) serviceStatus(name, protocol string, leaving bool, outcomes
 	}
 	if c := g.service(name); c != nil && !leaving {
 		s.State, s.Protocol = "up", c.protocol()
-		s.Listen = listenTexts(c.Listen())
+		s.Listen = config.ListenTexts(c.Listen())
 		s.Pool = strings.Join(c.Pools(), " ")
 	}
 	for o := range outcomes {
@@ -70,31 +69,4 @@ func (g *generation) serviceStatus(name, protocol string, leaving bool, outcomes
 		}
 	}
 	return s
-}
-
-// listenTexts writes addresses as the configuration does, adjacent ports as a
-// range.
-func listenTexts(list []l4.Listen) []string {
-	texts := []string{}
-	for i := 0; i < len(list); {
-		n := 1
-		for i+n < len(list) && list[i+n].V6Only == list[i].V6Only &&
-			list[i+n].Addr == netip.AddrPortFrom(list[i].Addr.Addr(), list[i].Addr.Port()+uint16(n)) {
-			n++
-		}
-		text := listenText(list[i])
-		if n > 1 {
-			text += fmt.Sprintf("-%d", list[i+n-1].Addr.Port())
-		}
-		texts = append(texts, text)
-		i += n
-	}
-	return texts
-}
-
-func listenText(l l4.Listen) string {
-	if l.Addr.Addr() == netip.IPv6Unspecified() && !l.V6Only {
-		return fmt.Sprintf(":%d", l.Addr.Port())
-	}
-	return l.Addr.String()
 }

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/poise-lb/poise/internal/config"
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 )
@@ -28,9 +27,9 @@ pools:
     backends: ["10.0.0.3:6379", "unix:/run/redis.sock"]
 `
 
-func parse(t *testing.T, yaml string) *config.File {
+func parsed(t *testing.T, yaml string) *File {
 	t.Helper()
-	f, err := config.Parse("test.yaml", []byte(yaml))
+	f, err := Parse("test.yaml", []byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,8 +96,8 @@ func TestDiff(t *testing.T) {
 			[]string{"check: {type: http}", "on_down: close\n    passive: {failures: 0}\n    check: {type: http, rise: 5, initial: down, http: {host: a, expect_status: \"200,301-303\"}}"},
 			[]string{
 				"pool redis: on_down keep -> close",
-				"pool redis: check.initial up -> down",
 				"pool redis: check.rise 2 -> 5",
+				"pool redis: check.initial up -> down",
 				`pool redis: check.http.host "" -> a`,
 				"pool redis: check.http.expect_status has changed",
 				"pool redis: passive.failures 5 -> 0",
@@ -108,7 +107,7 @@ func TestDiff(t *testing.T) {
 			[]string{"services:", "log: {level: debug, access: none}\nruntime: {drain: 1m}\nadmin: {http: \"\"}\nservices:"},
 			[]string{
 				`admin: http 127.0.0.1:9905 -> ""`,
-				"log: level INFO -> DEBUG",
+				"log: level info -> debug",
 				"log: access stdout -> none",
 				"runtime: drain 30s -> 1m0s",
 			},
@@ -121,34 +120,54 @@ func TestDiff(t *testing.T) {
 			}
 			text = strings.Replace(text, c.edits[i], c.edits[i+1], 1)
 		}
-		if d := cmp.Diff(c.want, diff(parse(t, sample), parse(t, text))); d != "" {
+		if d := cmp.Diff(c.want, Diff(parsed(t, sample), parsed(t, text))); d != "" {
 			t.Errorf("%q: (-want +got)\n%s", c.edits, d)
 		}
 	}
 }
 
-// A change may be logged anywhere, a secret may not.
+// A change may be logged anywhere, a secret may not, nor what may hold one.
 func TestDiffKeepsSecrets(t *testing.T) {
-	type login struct {
-		User, Password string
-		Words          []string
+	file := func(secret, user string) *File {
+		return parsed(t, strings.ReplaceAll(`
+services: {}
+runtime: {allow_exec: true}
+defaults: {pools: {backends: [10.0.0.1:80]}}
+pools:
+  exec: {check: {type: exec, exec: {command: [/bin/ask, SECRET]}}}
+  expect: {check: {type: expect, expect: [{send: SECRET}, {expect: SECRET}]}}
+  http: {check: {type: http, http: {headers: {Authorization: SECRET}}}}
+  pg: {check: {type: postgres, postgres: {user: `+user+`, password: SECRET}}}
+  several: {checks: [{type: redis, redis: {password: SECRET}}]}
+  udp: {check: {type: udp, udp: {send: SECRET, expect: pong}}}
+`, "SECRET", secret))
 	}
-	d := differences{object: "pool pg", was: &config.File{}, is: &config.File{}}
-	d.fields(nil, login{"a", "old secret", nil}, login{"b", "new secret", []string{"another secret"}})
-	want := []string{"pool pg: user a -> b", "pool pg: password has changed", "pool pg: words has changed"}
-	if diff := cmp.Diff(want, d.lines); diff != "" {
+	want := []string{
+		"pool exec: check.exec.command has changed",
+		"pool expect: check.expect has changed",
+		"pool http: check.http.headers has changed",
+		"pool pg: check.postgres.user a -> b",
+		"pool pg: check.postgres.password has changed",
+		"pool several: checks has changed",
+		"pool udp: check.udp.send has changed",
+	}
+	if diff := cmp.Diff(want, Diff(file("one", "a"), file("other", "b"))); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
-// unsaid are the fields whose change is not reported, and why.
-var unsaid = map[string]string{
+// unreported are the fields whose change is not reported, and why.
+var unreported = map[string]string{
 	"Runtime.Workers":                "apply says it, as long as it is so",
 	"Services.TCP.Name":              "it is Services.Name",
 	"Services.UDP.Name":              "it is Services.Name",
 	"Pools.Check.Proxy":              "it is of send_proxy",
 	"Pools.Check.Source":             "it is of source",
 	"Pools.Passive.Checked":          "it is of check.type",
+	"Pools.Check.Exec.Pool":          "it is the pool's name",
+	"Pools.Check.UDP.Hex":            "it is of how Send is written",
+	"Pools.Check.UDP.Expect.Hex":     "it is of how Text is written",
+	"Pools.OnRemove.After":           "it is nothing without Close",
 	"Pools.UDP":                      "it is of the services' protocols",
 	"Pools.Balance.Backends.Initial": "it is of check.initial",
 	"Variables":                      "what they are in is said, and what they hold is secret",
@@ -164,16 +183,16 @@ func TestDiffSaysEverything(t *testing.T) {
 }
 
 func saysEverything(t *testing.T, text string) {
-	before, file, n := parse(t, text), parse(t, text), 0
+	before, file, n := parsed(t, text), parsed(t, text), 0
 	try := func(path string, v reflect.Value, other any) {
-		if unsaid[path] != "" {
+		if unreported[path] != "" {
 			return
 		}
 		n++
 		old := reflect.New(v.Type()).Elem()
 		old.Set(v)
 		v.Set(reflect.ValueOf(other).Convert(v.Type()))
-		if lines := diff(before, file); len(lines) == 0 {
+		if lines := Diff(before, file); len(lines) == 0 {
 			t.Errorf("%s: nothing is said", path)
 		}
 		v.Set(old)
@@ -251,7 +270,7 @@ func TestListenTexts(t *testing.T) {
 		{listen("[::]:80", "[::]:81", "[::]:82 only"), "[:80-81 [::]:82]"},
 		{listen("10.0.0.1:65535", "10.0.0.1:1"), "[10.0.0.1:65535 10.0.0.1:1]"},
 	} {
-		if got := fmt.Sprint(listenTexts(c.list)); got != c.want {
+		if got := fmt.Sprint(ListenTexts(c.list)); got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"fmt"
@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/poise-lb/poise/internal/config"
 )
 
 // What a reload changes is said in the same words whatever a variable holds, also where
@@ -48,21 +46,21 @@ func TestDiffHidesByOrigin(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.service+c.pool, func(t *testing.T) {
-			file := func(service, pool string) *config.File {
+			file := func(service, pool string) *File {
 				if !strings.Contains(service, "listen:") {
 					service = `listen: ["10.0.0.1:70"], ` + service
 				}
 				if !strings.Contains(pool, "backends:") {
 					pool = `backends: ["10.0.0.1:80"], ` + pool
 				}
-				return parse(t, fmt.Sprintf("services: {web: {pool: pg, %s}}\npools: {pg: {%s}}\n",
+				return parsed(t, fmt.Sprintf("services: {web: {pool: pg, %s}}\npools: {pg: {%s}}\n",
 					strings.ReplaceAll(service, "$V", "${V}"), strings.ReplaceAll(pool, "$V", "${V}")))
 			}
 			plain := file("", "")
 			says := func(value string) string {
 				t.Setenv("V", value)
 				with := file(c.service, c.pool)
-				return strings.Join(append(diff(plain, with), diff(with, plain)...), "\n")
+				return strings.Join(append(Diff(plain, with), Diff(with, plain)...), "\n")
 			}
 			one, other := says(c.one), says(c.other)
 			if diff := cmp.Diff(one, other); diff != "" || !strings.Contains(one, "${V}") {

@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"strings"
@@ -38,16 +38,16 @@ func TestDiffOfServices(t *testing.T) {
 		{
 			[]string{`["10.0.0.9:53"], protocol: udp, pool: dns, udp: {replies: 1}`, `["10.0.0.9:53"], protocol: udp, freebind: true, pool: dns, udp: {idle: 5s, max_sessions: 9}`},
 			[]string{
+				"service dns: freebind false -> true",
 				"service dns: udp.idle 30s -> 5s",
 				"service dns: udp.replies 1 -> 0",
 				"service dns: udp.retry true -> false",
 				"service dns: udp.max_sessions 0 -> 9",
-				"service dns: freebind false -> true",
 			},
 		},
 		{
 			[]string{`["10.0.0.9:53"], protocol: udp, pool: dns, udp: {replies: 1}`, `["10.0.0.9:53", ":54"], pool: dns`},
-			[]string{"service dns: protocol udp -> tcp", "service dns: listener :54 added"},
+			[]string{"service dns: listener :54 added", "service dns: protocol udp -> tcp"},
 		},
 		{
 			[]string{"  dns: {listen", "  names: {listen"},
@@ -68,8 +68,8 @@ func TestDiffOfServices(t *testing.T) {
 				"service mqtt: proxy_protocol.trusted 10.0.0.7/32, 10.0.0.8/32 added",
 				"service mqtt: proxy_protocol.trusted 10.0.0.0/8 removed",
 				"service mqtt: access.allow 192.0.2.0/24 removed",
-				"service mqtt: access.deny_files /etc/poise/deny.list removed",
 				"service mqtt: access.allow_files /etc/poise/allow.list added",
+				"service mqtt: access.deny_files /etc/poise/deny.list removed",
 				"service mqtt: limits.per_source 5 -> 0",
 				"service mqtt: limits.rate 0 -> 0.5",
 				"service mqtt: limits.source_rate 0 -> 7",
@@ -85,13 +85,13 @@ func TestDiffOfServices(t *testing.T) {
 			},
 			[]string{
 				"service mqtt: timeouts.first_bytes 5s -> 1s",
-				"service mqtt: tls.max_handshakes 1000 -> 5",
 				"service mqtt: tls.certificates /etc/b.crt has another key or ocsp",
 				"service mqtt: tls.certificates /etc/c.crt added",
 				"service mqtt: tls.certificates /etc/a.crt removed",
 				`service mqtt: tls.client_ca "" -> /etc/ca.pem`,
-				"service mqtt: tls.alpn has changed",
 				"service mqtt: tls.min_version 1.2 -> 1.3",
+				"service mqtt: tls.alpn has changed",
+				"service mqtt: tls.max_handshakes 1000 -> 5",
 			},
 		},
 		{
@@ -105,18 +105,18 @@ func TestDiffOfServices(t *testing.T) {
 		{
 			[]string{`{"a.example.org": [{pool: mqtt, alpn: [h2]}, sql], "*.example.org": sql, default: sql}`, `{"b.example.org": sql, "a.example.org": [{pool: mqtt, alpn: [h2, h3]}, mqtt], no_hello: sql, not_tls: mqtt}`, "    starttls: postgres\n", ""},
 			[]string{
-				"service pg: starttls postgres -> none",
 				"service pg: sni a.example.org mqtt for h2; sql -> mqtt for h2, h3; mqtt",
 				"service pg: sni b.example.org added, to sql",
 				"service pg: sni *.example.org removed",
 				`service pg: sni.default sql -> ""`,
 				`service pg: sni.not_tls "" -> mqtt`,
 				`service pg: sni.no_hello "" -> sql`,
+				"service pg: starttls postgres -> none",
 			},
 		},
 		{
 			[]string{"    starttls: postgres\n    sni: {\"a.example.org\": [{pool: mqtt, alpn: [h2]}, sql], \"*.example.org\": sql, default: sql}\n", "    pool: pg\n"},
-			[]string{`service pg: pool "" -> pg`, "service pg: starttls postgres -> none", "service pg: sni on -> off"},
+			[]string{`service pg: pool "" -> pg`, "service pg: sni on -> off", "service pg: starttls postgres -> none"},
 		},
 		{
 			[]string{
@@ -129,11 +129,11 @@ func TestDiffOfServices(t *testing.T) {
 				"pool dns: proxy_tlvs.authority true -> false",
 				"pool dns: proxy_tlvs.custom has changed",
 				"pool mqtt: source 10.0.0.9 -> client",
-				"pool pg: replay 1024 -> 0",
 				"pool pg: tls.verify true -> false",
 				"pool pg: tls.alpn has changed",
 				"pool pg: tls.min_version 1.2 -> 1.3",
 				"pool pg: tls.starttls none -> postgres",
+				"pool pg: replay 1024 -> 0",
 			},
 		},
 		{
@@ -148,7 +148,7 @@ func TestDiffOfServices(t *testing.T) {
 			}
 			text = strings.Replace(text, c.edits[i], c.edits[i+1], 1)
 		}
-		if d := cmp.Diff(c.want, diff(parse(t, kinds), parse(t, text))); d != "" {
+		if d := cmp.Diff(c.want, Diff(parsed(t, kinds), parsed(t, text))); d != "" {
 			t.Errorf("%q: (-want +got)\n%s", c.edits, d)
 		}
 	}
