@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/poise-lb/poise/l4"
+	"github.com/poise-lb/poise/l4/service"
 	"github.com/poise-lb/poise/l4/tcp"
 	"github.com/poise-lb/poise/l4/udp"
 )
@@ -46,31 +47,33 @@ func (c *serviceCounts) readTCP(s *tcp.Service, before *serviceCounts) {
 	// A handshake that is counted between these two would be taken for a full one,
 	// and next time for none: the difference must not fall.
 	c.full = max(before.full, s.Stats.Handshakes.Load()-c.resumed)
-	c.duration.read(&s.Stats.Duration)
-	for o := range c.outcomes {
-		c.outcomes[o] = s.Stats.Outcomes[o].Load()
-	}
-	c.retries = s.Stats.Retries.Load()
-	c.bytesIn, c.bytesOut = s.Stats.BytesIn.Load(), s.Stats.BytesOut.Load()
+	c.readCommon(&s.Stats.Stats)
 	c.accepted = s.Stats.Accepted.Load()
+}
+
+// readCommon reads what services of every protocol count.
+func (c *serviceCounts) readCommon(s *service.Stats) {
+	c.duration.read(&s.Duration)
+	for o := range c.outcomes {
+		c.outcomes[o] = s.Outcomes[o].Load()
+	}
+	c.retries = s.Retries.Load()
+	c.bytesIn, c.bytesOut = s.BytesIn.Load(), s.BytesOut.Load()
 }
 
 // readUDP takes for accepted, as TCP does, what has begun and what could not.
 func (c *serviceCounts) readUDP(s *udp.Service) {
 	c.udp = true
-	c.duration.read(&s.Stats.Duration)
-	for o := range c.outcomes {
-		c.outcomes[o] = s.Stats.Outcomes[o].Load()
+	c.readCommon(&s.Stats.Stats)
+	for o, n := range c.outcomes {
 		if o := l4.Outcome(o); o.Refused() || o == l4.ConnectFailed {
-			c.accepted += c.outcomes[o]
+			c.accepted += n
 		}
 	}
 	for r := range c.dropped {
 		c.dropped[r] = s.Stats.Dropped[r].Load()
 	}
-	c.bytesIn, c.bytesOut = s.Stats.BytesIn.Load(), s.Stats.BytesOut.Load()
 	c.datagramsIn, c.datagramsOut = s.Stats.DatagramsIn.Load(), s.Stats.DatagramsOut.Load()
-	c.retries = s.Stats.Retries.Load()
 	c.accepted += s.Stats.Sessions.Load()
 }
 
