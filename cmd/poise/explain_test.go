@@ -12,6 +12,7 @@ import (
 )
 
 const explainedConfig = `
+cluster: {secret: "0123456789abcdef"}
 runtime: {allow_exec: true}
 services:
   db:
@@ -247,6 +248,7 @@ pool pg
 pool queued
   balance       maglev
                 by the client's address, of which 24 bits count in IPv4 and 128 in IPv6
+                seeded by cluster.secret: a stranger cannot tell which address leads where
                 up to 1.25 times a backend's fair share; what is beyond goes to others
   backends      by the SRV records of _app._tcp.example.org, at most 100 at once
                 app: by the addresses of app.example.org, port 80, weight 100, backup, no limit

@@ -28,6 +28,7 @@ type File struct {
 	Admin    Admin
 	Log      Log
 	Runtime  Runtime
+	Cluster  Cluster
 	Services []Service
 	Pools    []Pool
 
@@ -59,6 +60,13 @@ type Runtime struct {
 	PreStop   time.Duration // on stop, how long to go on accepting while not ready; 0 = none
 	Drain     time.Duration // then, how long open connections may go on; 0 = none
 	AllowExec bool          // there may be checks that run commands
+}
+
+// Cluster holds what both boxes of a pair have in common.
+type Cluster struct {
+	// Secret seeds what chooses by a hash of the client, so that a stranger cannot work
+	// out where an address leads; "" = no seed. At least 16 bytes.
+	Secret health.Secret
 }
 
 // Service is one entry point and the pools its clients are sent to.

@@ -168,6 +168,7 @@ var unreported = map[string]string{
 	"Pools.Check.UDP.Hex":            "it is of how Send is written",
 	"Pools.Check.UDP.Expect.Hex":     "it is of how Text is written",
 	"Pools.OnRemove.After":           "it is nothing without Close",
+	"Pools.Balance.Seed":             "it is of cluster.secret",
 	"Pools.UDP":                      "it is of the services' protocols",
 	"Pools.Balance.Backends.Initial": "it is of check.initial",
 	"Variables":                      "what they are in is said, and what they hold is secret",

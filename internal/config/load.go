@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/poise-lb/poise/l4/balance"
 	"github.com/poise-lb/poise/l4/disk"
 )
 
@@ -179,6 +180,7 @@ func readFile(r *report, tree *node) *File {
 		return nil
 	}
 	for _, p := range pools.sorted {
+		p.Balance.Seed = balance.SeedOf(string(f.Cluster.Secret))
 		f.Pools = append(f.Pools, p.Pool)
 	}
 	f.Origins = r.inherited(services, pools)

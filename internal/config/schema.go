@@ -38,6 +38,7 @@ func fileKeys(f *File, r *root) []key {
 			duration("drain", "30s", &f.Runtime.Drain, 0, 7*24*time.Hour),
 			boolean("allow_exec", "false", &f.Runtime.AllowExec),
 		),
+		section("cluster", clusterSecret(&f.Cluster.Secret)),
 		named("services", required, &r.services),
 		named("pools", none, &r.pools),
 		section("defaults",

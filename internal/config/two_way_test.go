@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -60,7 +61,7 @@ func TestDiffNamesKeysOfTheProcess(t *testing.T) {
 	for _, c := range rows {
 		path, example := strings.Trim(c[0], "`"), strings.Trim(c[4], "`")
 		section, key, below := strings.Cut(path, ".")
-		if !below || section != "admin" && section != "log" && section != "runtime" || path == "runtime.workers" {
+		if !below || !slices.Contains([]string{"admin", "log", "runtime", "cluster"}, section) || path == "runtime.workers" {
 			continue
 		}
 		n++

@@ -2,11 +2,13 @@ package balance
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"math/bits"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/poise-lb/poise/l4"
 )
@@ -18,10 +20,10 @@ import (
 // permutation of the slots, and members take turns, as many as their weights say,
 // to claim the next free slot of theirs.
 //
-// The table is a function of the set of (name, address, weight) and of nothing
-// else: not of the order of the list, of what was up or down before, of the pool's
-// name or of the process, so that both boxes of a pair, and a box before and after
-// its restart, map alike.
+// The table is a function of the set of (address, weight) and of nothing else: not of
+// what backends are called, the order of the list, what was up or down before, the
+// pool's name or the process, so that both boxes of a pair, and a box before and after
+// its restart, map alike (decision 0008).
 //
 // With a bound, a member that already has bound times its fair share of the load
 // passes flows on along the table: Mirrokni, Thorup and Zadimoghaddam, "Consistent
@@ -31,6 +33,7 @@ type maglev struct {
 	table   []uint32 // indices of members
 	loads   []*counters
 	hash    HashSpec
+	seed    uint64
 	weight  float64 // sum of the members'
 }
 
@@ -38,8 +41,8 @@ const (
 	// maglevSlots is the paper's larger prime: with 655 members each still has
 	// 100 slots, its share true to 1 %.
 	maglevSlots = 65537
-	// maglevSeed keys the hash of flows. It is fixed because both boxes of a pair
-	// must agree; it only has to differ from other users of l4.HashAddr.
+	// maglevSeed and the pool's Seed key the hash of flows. It is fixed because both
+	// boxes of a pair must agree, and differs from those of other users of l4.HashAddr.
 	maglevSeed = 0x6d61676c65760001
 )
 
@@ -53,7 +56,7 @@ type seat struct {
 func newMaglev(b Build) Picker {
 	seats := make([]seat, len(b.Members))
 	for i, m := range b.Members {
-		d := sha256.Sum256([]byte("maglev\x00" + m.Name() + "\x00" + m.Addr().String()))
+		d := digest(m.Addr())
 		seats[i] = seat{
 			Member: m,
 			digest: d,
@@ -61,9 +64,11 @@ func newMaglev(b Build) Picker {
 			skip:   uint32(binary.BigEndian.Uint64(d[8:])%(maglevSlots-1)) + 1,
 		}
 	}
-	slices.SortFunc(seats, func(a, b seat) int { return bytes.Compare(a.digest[:], b.digest[:]) })
+	slices.SortFunc(seats, func(a, b seat) int {
+		return cmp.Or(bytes.Compare(a.digest[:], b.digest[:]), strings.Compare(a.Name(), b.Name()))
+	})
 
-	p := &maglev{hash: b.Hash, members: make([]Member, len(seats)), loads: make([]*counters, len(seats))}
+	p := &maglev{hash: b.Hash, seed: maglevSeed ^ b.Seed, members: make([]Member, len(seats)), loads: make([]*counters, len(seats))}
 	for i, s := range seats {
 		p.members[i] = s.Member
 		p.loads[i] = b.Members[i].counters // in their order in memory
@@ -73,6 +78,13 @@ func newMaglev(b Build) Picker {
 		p.table = maglevTable(seats)
 	}
 	return p
+}
+
+// digest places a backend. It is named by its address twice, as one is that has no
+// other name in the configuration: those are where they were when names counted.
+func digest(a Address) [sha256.Size]byte {
+	text := a.String()
+	return sha256.Sum256([]byte("maglev\x00" + text + "\x00" + text))
 }
 
 func maglevTable(seats []seat) []uint32 {
@@ -128,7 +140,7 @@ func (p *maglev) key(f l4.Flow) uint64 {
 	if p.hash.Key == "source-port" {
 		port = f.Client.Port()
 	}
-	return l4.HashAddr(addr, port, maglevSeed)
+	return l4.HashAddr(addr, port, p.seed)
 }
 
 func masked(a netip.Addr, keep int) netip.Addr {

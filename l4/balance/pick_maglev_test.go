@@ -1,14 +1,11 @@
 package balance
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/poise-lb/poise/l4"
@@ -37,37 +34,6 @@ func moved(before, after []string, owner string) (of, others int) {
 		}
 	}
 	return of, others
-}
-
-// Both boxes of a pair map alike, also while one of them already runs the next
-// release: a change of these values breaks every client's affinity once.
-func TestMaglevPinned(t *testing.T) {
-	unix := poolSpec("maglev", 100, 100)
-	unix.Backends[1].Addr = Address{Unix: "/run/b1.sock"}
-	for _, c := range []struct {
-		name string
-		spec Spec
-		want string
-	}{
-		{"one", poolSpec("maglev", 100), "a6c418d2119d9f42"},
-		{"five", poolSpec("maglev", equal(5)...), "6f91c6aa46558779"},
-		{"weighted", poolSpec("maglev", 100, 50, 1), "293d3efb5f6f9678"},
-		{"many", poolSpec("maglev", equal(200)...), "c1393529b3cc4d7f"},
-		{"unix", unix, "9f0280b74f69c2b5"},
-	} {
-		sum := sha256.Sum256([]byte(strings.Join(slots(t, New(c.spec, nil)), " ")))
-		if got := hex.EncodeToString(sum[:8]); got != c.want {
-			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
-		}
-	}
-	p := New(poolSpec("maglev", equal(5)...), nil)
-	got := ""
-	for i := range 16 {
-		got += touch(t, p, flow(i))
-	}
-	if want := "b3b1b4b3b3b0b4b3b4b2b0b0b4b2b0b3"; got != want {
-		t.Errorf("16 clients: got %s, want %s", got, want)
-	}
 }
 
 // Case O-09: the map is a function of the set.

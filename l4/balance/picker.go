@@ -22,6 +22,7 @@ type Picker interface {
 type Build struct {
 	Members  []Member // in configured order; the picker may keep, not change it
 	Hash     HashSpec
+	Seed     uint64        // of hashes of clients
 	Rand     func() uint64 // uniform over all 64 bits; safe for concurrent use
 	Previous Picker        // the one being replaced, nil at first: a place to continue from
 

@@ -10,6 +10,7 @@ type Spec struct {
 	Name      string
 	Algorithm string   // a key of Algorithms
 	Hash      HashSpec // maglev only
+	Seed      uint64   // of all hashes of clients, see SeedOf; 0 = none
 	Backends  []BackendSpec
 
 	// SlowStart is how long a backend that is new, or eligible again, takes to

@@ -54,7 +54,7 @@ func (v *view) of(f l4.Flow) (*strategy, strategyID) {
 	switch {
 	case !v.comparing:
 		return &v.strategies[0], noStrategy
-	case v.splitAll || f.Hash(strategySeed) < v.split:
+	case v.splitAll || f.Hash(strategySeed^v.seed) < v.split:
 		return &v.strategies[0], strategyA
 	}
 	return &v.strategies[1], strategyB

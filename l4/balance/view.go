@@ -21,6 +21,7 @@ type view struct {
 	splitAll  bool
 
 	hash          HashSpec
+	seed          uint64
 	panic, backup bool
 	queue         Queue
 	retry         RetryBudget
@@ -38,7 +39,7 @@ func (p *Pool) rebuildLocked() {
 	now := time.Now()
 	old := p.view.Load()
 	v := &view{
-		hash: p.spec.Hash, queue: p.spec.Queue, retry: p.spec.Retry,
+		hash: p.spec.Hash, seed: p.spec.Seed, queue: p.spec.Queue, retry: p.spec.Retry,
 		sticky:   p.sticky,
 		backends: p.backends, addresses: p.addresses,
 		leaving: slices.Clone(p.leaving),
@@ -73,9 +74,9 @@ func (p *Pool) rebuildLocked() {
 // pickerLocked returns what chooses for s: the picker before, with its place, if
 // nothing it was built from has changed. p.mu is held.
 func (p *Pool) pickerLocked(s *strategy, v, old *view, before *strategy) Picker {
-	b := Build{Members: s.members, Hash: v.hash, Rand: p.rand, clock: &p.clock, typical: &p.typical}
+	b := Build{Members: s.members, Hash: v.hash, Seed: v.seed, Rand: p.rand, clock: &p.clock, typical: &p.typical}
 	if before != nil {
-		if before.algorithm == s.algorithm && old.hash == v.hash && slices.Equal(before.members, s.members) {
+		if before.algorithm == s.algorithm && old.hash == v.hash && old.seed == v.seed && slices.Equal(before.members, s.members) {
 			return before.picker
 		}
 		b.Previous = before.picker
