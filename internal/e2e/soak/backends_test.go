@@ -143,12 +143,13 @@ func (s *soak) config(i int) string {
 		abused = []string{all[0], all[3], all[5], all[7]}
 	case 4: // others, in another order, under the name of those that were
 		abused = []string{rig.Member("well1", b.well[1].Addr()), all[6], rig.Member("resets", b.slow, "backup: true"), all[4], rig.Member("dying2", b.dying[0].Addr(), "weight: 0")}
-	case 5: // limits
+	case 5: // limits, and an algorithm that takes no weights
+		abused = append([]string{all[0], rig.Member("well2", b.well[1].Addr())}, all[2:]...)
 		limits, more = "max_connections: 20, ", checks+", max_connections: 5"
 		services = nil
 	case 6: // the calm service has another pool of the same backends
 		calm = "calm2"
-	case 7: // nobody
+	case 7: // none that can be used
 		abused = []string{rig.Member("well1", b.well[0].Addr(), "weight: 0"), all[8]}
 	case soakConfigs:
 		services = append(services, fmt.Sprintf("spare: {listen: [%q], pool: calm2}", s.spare))

@@ -47,6 +47,15 @@ func TestSoak(t *testing.T) {
 	s.reckon(t)
 }
 
+// What the soak reloads is valid: otherwise it finds that out once in many minutes, and
+// only when it is run.
+func TestConfigurations(t *testing.T) {
+	s := newSoak(t, 1)
+	for i := range soakConfigs + 1 {
+		s.MustReload(t, s.config(i))
+	}
+}
+
 // soak is one long run.
 type soak struct {
 	*rig.Proc
