@@ -47,9 +47,7 @@ func (e *explanation) pool(p config.Pool, by uses) {
 
 // balance says how a backend is chosen.
 func (e *explanation) balance(b balance.Spec) {
-	algorithms := []string{b.Algorithm}
 	if ab := b.AB; ab != nil {
-		algorithms = []string{ab.A, ab.B}
 		a, other := e.of("ab.a", ab.A), e.of("ab.b", ab.B)
 		if e.hides("ab.split") {
 			e.line("balance", "%s for %s of the connections and %s for the rest", a, e.of("ab.split", ""), other)
@@ -59,11 +57,11 @@ func (e *explanation) balance(b balance.Spec) {
 	} else {
 		e.line("balance", "%s", e.of("balance", b.Algorithm))
 	}
-	if !slices.Contains(algorithms, "maglev") {
+	if !b.ByHash() {
 		return
 	}
 	chosen := "by the client's address"
-	if b.Hash.Key == "source-port" {
+	if b.Hash.Port {
 		chosen = "by the client's address and port"
 	}
 	e.line("", "%s, of which %s bits count in IPv4 and %s in IPv6", e.of("hash.key", chosen),

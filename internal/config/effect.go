@@ -1,6 +1,10 @@
 package config
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/poise-lb/poise/l4/balance"
+)
 
 // This file refuses keys that could have no effect beside what others say. Only what
 // an object gives itself is looked at: what it inherits was written for all, and one
@@ -38,9 +42,9 @@ func (p *pool) finishEffects() {
 		limited = limited || own && b.MaxConnections > 0 || !own && p.maxConnections > 0
 		allLimited = allLimited && own
 		backups = backups || b.Backup || b.name.SRV // by priority
-		if b.weighed && b.Weight > 0 && p.gives("backends") && p.Balance.AB == nil && p.Balance.Algorithm == "first" {
+		if b.weighed && b.Weight > 0 && p.gives("backends") && p.Balance.AB == nil && balance.Named(p.Balance.Algorithm).InOrder {
 			p.add(b.at, index(join(p.path, "backends"), i)+".weight",
-				"has no effect with balance: first, which goes by the order of the list; use another balance, or remove it")
+				"has no effect with balance: %s, which goes by the order of the list; use another balance, or remove it", p.told("balance", p.Balance.Algorithm))
 		}
 	}
 	if p.Balance.Queue.Size > 0 && !limited {

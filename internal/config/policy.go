@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/poise-lb/poise/l4/balance"
 )
 
 // Removal says what becomes of the connections to a backend that is configured no
@@ -24,16 +26,22 @@ func (r Removal) String() string {
 	return "close"
 }
 
-// balanceWords are the algorithms in the order of docs/config.md.
-var balanceWords = []string{"round-robin", "random", "least-conn", "p2c", "maglev", "first", "fastest", "ewma", "adaptive"}
+// algorithms are the words for those that there are.
+func algorithms() []meaning[string] {
+	var words []string
+	for _, a := range balance.Algorithms {
+		words = append(words, a.Word)
+	}
+	return themselves(words...)
+}
 
 // policyKeys are the keys of a pool that say who gets how much, and when.
 func policyKeys(p *pool) []key {
 	b := &p.Balance
 	return []key{
 		section("ab",
-			choice("a", none, &p.ab.A, themselves(balanceWords...)),
-			choice("b", none, &p.ab.B, themselves(balanceWords...)),
+			choice("a", none, &p.ab.A, algorithms()),
+			choice("b", none, &p.ab.B, algorithms()),
 			key{name: "split", typ: "number, 0 to 1", def: "0.5", read: readSplit(&p.ab.Split), show: decimal(&p.ab.Split)},
 		).when(func() bool { return b.AB != nil }),
 		section("sticky",
@@ -123,12 +131,4 @@ func (p *pool) finishPolicy() {
 	if _, given := p.given["queue.timeout"]; given && p.Balance.Queue.Size == 0 {
 		p.problem([]string{"queue.timeout", "queue.size"}, "has no effect with size: 0; give the queue a size, or remove it")
 	}
-}
-
-// usesHash reports whether any algorithm of the pool looks at hash.
-func (p *pool) usesHash() bool {
-	if ab := p.Balance.AB; ab != nil {
-		return ab.A == "maglev" || ab.B == "maglev"
-	}
-	return p.Balance.Algorithm == "maglev"
 }

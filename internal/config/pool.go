@@ -138,9 +138,9 @@ func (p *pool) finish() {
 	p.finishTLS()
 	p.finishProxy()
 	p.finishEffects()
-	if _, given := p.given["hash"]; given && p.Balance.AB != nil && !p.usesHash() {
+	if _, given := p.given["hash"]; given && p.Balance.AB != nil && !p.Balance.ByHash() {
 		p.problem([]string{"hash", "ab"}, "has no effect with ab of %s and %s; compare with maglev, or remove it", p.told("ab.a", p.ab.A), p.told("ab.b", p.ab.B))
-	} else if given && !p.usesHash() {
+	} else if given && !p.Balance.ByHash() {
 		p.problem([]string{"hash", "balance"}, "has no effect with balance: %s; set balance: maglev, or remove it", p.told("balance", p.Balance.Algorithm))
 	}
 	p.Passive.Checked = p.Check.Type != "none"

@@ -93,9 +93,9 @@ func serviceKeys(s *service) []key {
 
 func poolKeys(p *pool) []key {
 	keys := []key{
-		choice("balance", "least-conn", &p.Balance.Algorithm, themselves(balanceWords...)),
+		choice("balance", "least-conn", &p.Balance.Algorithm, algorithms()),
 		section("hash",
-			choice("key", "source", &p.Balance.Hash.Key, themselves("source", "source-port")),
+			choice("key", "source", &p.Balance.Hash.Port, either("source", "source-port")),
 			number("mask4", "32", &p.Balance.Hash.Mask4, 1, 32),
 			number("mask6", "128", &p.Balance.Hash.Mask6, 1, 128),
 			key{name: "bound", typ: "0, or factor 1 to 100", def: "0", read: readBound(&p.Balance.Hash.Bound), show: decimal(&p.Balance.Hash.Bound)},

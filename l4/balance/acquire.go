@@ -115,7 +115,7 @@ func (v *view) leaseOf(s *strategy, f l4.Flow, skip func(*Backend) bool) Lease {
 	if l := v.lane.lease(skip); l.backend != nil {
 		return l
 	}
-	slow := len(v.lane.slow) > 0 && !byHash[s.algorithm]
+	slow := len(v.lane.slow) > 0 && !s.algorithm.ByHash
 	if slow {
 		if b := v.lane.due(); b != nil && (skip == nil || !skip(b)) && b.counters.take() {
 			return Lease{backend: b, held: true}

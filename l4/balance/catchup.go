@@ -1,17 +1,14 @@
 package balance
 
-// byLoad are the algorithms that prefer who has fewer flows open. To them a backend at
-// the end of its slow start is the best there is for as long as flows that began before
-// it came are open elsewhere: with least-conn it would get every new one.
-var byLoad = map[string]bool{"least-conn": true, "p2c": true, "fastest": true, "ewma": true}
-
 // catchUpShare is how many times its fair share a backend gets that catches up: more
 // than one, or it never would, and well below two.
 const catchUpShare = 1.5
 
-// catchUp is what follows a slow start under an algorithm of byLoad: the backend stays
-// in the lane until it has as many flows open as the others, for their weights. Pool.mu
-// guards it.
+// catchUp is what follows a slow start under an algorithm that is ByLoad. To it a backend
+// at the end of its slow start is the best there is for as long as flows that began before
+// it came are open elsewhere: with least-conn it would get every new one. So the backend
+// stays in the lane until it has as many flows open as the others, for their weights.
+// Pool.mu guards it.
 type catchUp struct {
 	behind bool
 	from   uint64  // Total when it was looked at last
@@ -56,14 +53,4 @@ func (p *Pool) catchUpLocked(members []Member, top int) {
 			m.catchUp = catchUp{}
 		}
 	}
-}
-
-// byLoad reports whether any of the pool's algorithms looks at load.
-func (s Spec) byLoad() bool {
-	for _, algorithm := range s.algorithms() {
-		if byLoad[algorithm] {
-			return true
-		}
-	}
-	return false
 }

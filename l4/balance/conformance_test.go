@@ -268,7 +268,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, algorithm string) {
 		plain := poolSpec(algorithm, 1, 2, 3, 4, 5)
 		masked := plain
-		masked.Hash = HashSpec{Key: "source-port", Mask4: 24, Mask6: 64, Bound: 1.25}
+		masked.Hash = HashSpec{Port: true, Mask4: 24, Mask6: 64, Bound: 1.25}
 		limited := poolSpec(algorithm, 1, 2, 3, 4, 5)
 		for i := range limited.Backends {
 			limited.Backends[i].MaxConnections = 1

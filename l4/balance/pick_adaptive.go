@@ -21,6 +21,8 @@ type adaptive struct {
 	rand    func() uint64
 }
 
+var adaptiveAlgorithm = Algorithm{Word: "adaptive", New: newAdaptive}
+
 func newAdaptive(b Build) Picker {
 	return &adaptive{b.Members, newLottery(b.Members), b.Rand}
 }

@@ -13,6 +13,8 @@ type ewma struct {
 	typical *reading
 }
 
+var ewmaAlgorithm = Algorithm{Word: "ewma", New: newEWMA, ByLoad: true}
+
 func newEWMA(b Build) Picker {
 	return &ewma{p2c{b.Members, newLottery(b.Members), b.Rand, b.clock}, b.typical}
 }

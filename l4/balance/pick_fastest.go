@@ -25,6 +25,8 @@ type scaled struct {
 	perWeight float32 // 1/weight
 }
 
+var fastestAlgorithm = Algorithm{Word: "fastest", New: newFastest, ByLoad: true}
+
 func newFastest(b Build) Picker {
 	p := &fastest{members: b.Members, candidates: scaledOf(b.Members), clock: b.clock, typical: b.typical}
 	if n := len(b.Members); n > 0 {

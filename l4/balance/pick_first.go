@@ -7,6 +7,8 @@ import "github.com/poise-lb/poise/l4"
 // sleep. It needs MaxConnections to ever go on to the second.
 type first struct{ members []Member }
 
+var firstAlgorithm = Algorithm{Word: "first", New: newFirst, InOrder: true}
+
 func newFirst(b Build) Picker { return &first{b.Members} }
 
 func (p *first) Pick(_ l4.Flow, skip func(*Backend) bool) *Backend {

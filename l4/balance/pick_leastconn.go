@@ -21,6 +21,8 @@ type candidate struct {
 	weight uint64
 }
 
+var leastConnAlgorithm = Algorithm{Word: "least-conn", New: newLeastConn, ByLoad: true}
+
 func newLeastConn(b Build) Picker {
 	p := &leastConn{members: b.Members, candidates: make([]candidate, len(b.Members)), clock: b.clock}
 	for i, m := range b.Members {

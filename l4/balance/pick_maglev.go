@@ -53,6 +53,8 @@ type seat struct {
 	slot, skip uint32 // the next slot to claim, and the stride to the one after
 }
 
+var maglevAlgorithm = Algorithm{Word: "maglev", New: newMaglev, ByHash: true}
+
 func newMaglev(b Build) Picker {
 	seats := make([]seat, len(b.Members))
 	for i, m := range b.Members {
@@ -127,7 +129,7 @@ func (p *maglev) Pick(f l4.Flow, skip func(*Backend) bool) *Backend {
 	return p.walk(h, skip, 0)
 }
 
-// key hashes what hash.key and the masks leave of the client's address.
+// key hashes what HashSpec leaves of the client's address.
 func (p *maglev) key(f l4.Flow) uint64 {
 	addr, port := f.Client.Addr().Unmap(), uint16(0)
 	keep := p.hash.Mask6
@@ -137,7 +139,7 @@ func (p *maglev) key(f l4.Flow) uint64 {
 	if keep > 0 && keep < addr.BitLen() {
 		addr = masked(addr, keep)
 	}
-	if p.hash.Key == "source-port" {
+	if p.hash.Port {
 		port = f.Client.Port()
 	}
 	return l4.HashAddr(addr, port, p.seed)

@@ -167,10 +167,10 @@ func TestMaglevKey(t *testing.T) {
 	}{
 		{HashSpec{}, "10.0.0.1:1", "10.0.0.1:2", true},
 		{HashSpec{}, "10.0.0.1:1", "10.0.0.2:1", false},
-		{HashSpec{Key: "source"}, "10.0.0.1:1", "10.0.0.1:2", true},
-		{HashSpec{Key: "source"}, "10.0.0.1:1", "[::ffff:10.0.0.1]:2", true},
-		{HashSpec{Key: "source-port"}, "10.0.0.1:1", "10.0.0.1:2", false},
-		{HashSpec{Key: "source-port"}, "10.0.0.1:1", "10.0.0.1:1", true},
+		{HashSpec{}, "10.0.0.1:1", "10.0.0.1:2", true},
+		{HashSpec{}, "10.0.0.1:1", "[::ffff:10.0.0.1]:2", true},
+		{HashSpec{Port: true}, "10.0.0.1:1", "10.0.0.1:2", false},
+		{HashSpec{Port: true}, "10.0.0.1:1", "10.0.0.1:1", true},
 		{HashSpec{Mask4: 24}, "10.0.0.1:1", "10.0.0.200:1", true},
 		{HashSpec{Mask4: 24}, "10.0.0.1:1", "10.0.1.1:1", false},
 		{HashSpec{Mask4: 24}, "10.0.0.1:1", "[::ffff:10.0.0.9]:2", true},
@@ -178,7 +178,7 @@ func TestMaglevKey(t *testing.T) {
 		{HashSpec{Mask4: 24}, "[2001:db8::1]:1", "[2001:db8::2]:1", false},
 		{HashSpec{Mask6: 64}, "[2001:db8::1]:1", "[2001:db8::ffff]:1", true},
 		{HashSpec{Mask6: 64}, "[2001:db8::1]:1", "[2001:db8:0:1::1]:1", false},
-		{HashSpec{Mask6: 64, Key: "source-port"}, "[2001:db8::1]:1", "[2001:db8::2]:2", false},
+		{HashSpec{Mask6: 64, Port: true}, "[2001:db8::1]:1", "[2001:db8::2]:2", false},
 		{HashSpec{}, "[fe80::1%eth0]:1", "[fe80::1%eth1]:1", true},
 	} {
 		p := &maglev{hash: c.hash}

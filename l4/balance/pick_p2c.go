@@ -18,6 +18,8 @@ type p2c struct {
 	clock   *clock
 }
 
+var p2cAlgorithm = Algorithm{Word: "p2c", New: newP2C, ByLoad: true}
+
 func newP2C(b Build) Picker {
 	return &p2c{b.Members, newLottery(b.Members), b.Rand, b.clock}
 }

@@ -10,6 +10,8 @@ type random struct {
 	rand    func() uint64
 }
 
+var randomAlgorithm = Algorithm{Word: "random", New: newRandom}
+
 func newRandom(b Build) Picker {
 	return &random{b.Members, newLottery(b.Members), b.Rand}
 }

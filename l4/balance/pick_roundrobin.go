@@ -30,6 +30,8 @@ type roundRobin struct {
 // common divisor sum to more are they rounded.
 const maxCycle = 1 << 16
 
+var roundRobinAlgorithm = Algorithm{Word: "round-robin", New: newRoundRobin}
+
 func newRoundRobin(b Build) Picker {
 	if previous, ok := b.Previous.(*roundRobin); ok {
 		previous.settle()

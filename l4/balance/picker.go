@@ -34,20 +34,35 @@ type Build struct {
 // the eligible set, never on the data path.
 type NewPicker func(Build) Picker
 
-// byHash are the algorithms whose choice belongs to the flow and not to the
-// moment. A backend in slow start gets its part of the flows from them as a
-// smaller weight, the same clients each time; from all others see lane.
-var byHash = map[string]bool{"maglev": true}
+// Algorithm is what the rest of the house has to know of an algorithm. Its record
+// stands with its picker, in pick_NAME.go.
+type Algorithm struct {
+	Word string // that names it in the configuration
+	New  NewPicker
 
-// Algorithms is the whole list, by the name used in configuration.
-var Algorithms = map[string]NewPicker{
-	"round-robin": newRoundRobin,
-	"random":      newRandom,
-	"least-conn":  newLeastConn,
-	"p2c":         newP2C,
-	"maglev":      newMaglev,
-	"first":       newFirst,
-	"fastest":     newFastest,
-	"ewma":        newEWMA,
-	"adaptive":    newAdaptive,
+	// ByHash: its choice belongs to the flow and not to the moment, and it looks at
+	// Spec.Hash. A backend in slow start gets its part of the flows from it as a
+	// smaller weight, the same clients each time; from all others see lane.
+	ByHash bool
+	// ByLoad: it prefers who has fewer flows open; see catchUp.
+	ByLoad bool
+	// InOrder: it goes by the order of the list, so that weights say nothing.
+	InOrder bool
+}
+
+// Algorithms is the whole list, in the order in which they are documented.
+var Algorithms = []Algorithm{
+	roundRobinAlgorithm, randomAlgorithm, leastConnAlgorithm, p2cAlgorithm, maglevAlgorithm,
+	firstAlgorithm, fastestAlgorithm, ewmaAlgorithm, adaptiveAlgorithm,
+}
+
+// Named returns the algorithm that the word names. Of any other word it is one without
+// New.
+func Named(word string) Algorithm {
+	for _, a := range Algorithms {
+		if a.Word == word {
+			return a
+		}
+	}
+	return Algorithm{Word: word}
 }

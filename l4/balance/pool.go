@@ -59,9 +59,9 @@ func New(spec Spec, rnd func() uint64) *Pool {
 // counters and its Initial flags. Within spec the IDs must differ; of equal ones
 // the first counts.
 func (p *Pool) Update(spec Spec) (removed []*Backend) {
-	for _, algorithm := range spec.algorithms() {
-		if Algorithms[algorithm] == nil {
-			panic(fmt.Sprintf("balance: pool %q: no algorithm %q", spec.Name, algorithm))
+	for _, algorithm := range spec.Algorithms() {
+		if algorithm.New == nil {
+			panic(fmt.Sprintf("balance: pool %q: no algorithm %q", spec.Name, algorithm.Word))
 		}
 	}
 	spec.Name = p.name

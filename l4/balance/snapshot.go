@@ -62,7 +62,7 @@ func (p *Pool) Snapshot() Snapshot {
 		for i := range v.strategies {
 			c := &p.compared[i]
 			s.Strategies = append(s.Strategies, StrategySnapshot{
-				Name: strategyID(i + 1).String(), Algorithm: v.strategies[i].algorithm,
+				Name: strategyID(i + 1).String(), Algorithm: v.strategies[i].algorithm.Word,
 				Sessions: c.sessions.Load(), Successes: c.successes.Load(), Failures: c.failures.Load(),
 				Latency: c.latency.Counts(),
 			})

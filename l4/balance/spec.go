@@ -8,8 +8,8 @@ import (
 // Spec describes a pool. The zero value of every optional field is its default.
 type Spec struct {
 	Name      string
-	Algorithm string   // a key of Algorithms
-	Hash      HashSpec // maglev only
+	Algorithm string   // a word of Algorithms
+	Hash      HashSpec // of algorithms that are ByHash
 	Seed      uint64   // of all hashes of clients, see SeedOf; 0 = none
 	Backends  []BackendSpec
 
@@ -40,7 +40,7 @@ type RetryBudget struct {
 
 // AB compares two algorithms on live traffic: each flow gets one of them.
 type AB struct {
-	A, B  string  // keys of Algorithms
+	A, B  string  // words of Algorithms
 	Split float64 // the part of the flows that A gets, 0 to 1
 }
 
@@ -66,7 +66,7 @@ type BackendSpec struct {
 
 // HashSpec says what a consistent hash hashes.
 type HashSpec struct {
-	Key string // "source": the client's address; "source-port": its address and port. "" = "source"
+	Port bool // the client's port counts, beside its address
 	// Leading bits of an IPv4 (1 to 32) and an IPv6 (1 to 128) client address
 	// that count; 0 = all of them. 24 keeps a whole /24 on one backend.
 	Mask4, Mask6 int
@@ -80,12 +80,22 @@ const maxWeight = 1<<16 - 1
 
 func (s BackendSpec) id() BackendID { return BackendID{s.Name, s.Addr} }
 
-// algorithms lists what the spec names.
-func (s Spec) algorithms() []string {
+// Algorithms are the one or the two that the spec names.
+func (s Spec) Algorithms() []Algorithm {
 	if s.AB != nil {
-		return []string{s.AB.A, s.AB.B}
+		return []Algorithm{Named(s.AB.A), Named(s.AB.B)}
 	}
-	return []string{s.Algorithm}
+	return []Algorithm{Named(s.Algorithm)}
+}
+
+// ByHash reports whether any of them looks at Hash.
+func (s Spec) ByHash() bool {
+	return slices.ContainsFunc(s.Algorithms(), func(a Algorithm) bool { return a.ByHash })
+}
+
+// byLoad reports whether any of them looks at load.
+func (s Spec) byLoad() bool {
+	return slices.ContainsFunc(s.Algorithms(), func(a Algorithm) bool { return a.ByLoad })
 }
 
 // clone returns a copy that shares nothing.

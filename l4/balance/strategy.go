@@ -22,7 +22,7 @@ func (s strategyID) String() string { return [...]string{"", "a", "b"}[s] }
 // strategy is an algorithm with the picker it built. A pool has one, or two that
 // it compares.
 type strategy struct {
-	algorithm string
+	algorithm Algorithm
 	members   []Member // what picker was built from
 	picker    Picker
 }

@@ -2,7 +2,6 @@ package balance
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"net/netip"
@@ -69,7 +68,14 @@ func flow(i int) l4.Flow {
 }
 
 // algorithms lists the whole table, sorted.
-func algorithms() []string { return slices.Sorted(maps.Keys(Algorithms)) }
+func algorithms() []string {
+	var words []string
+	for _, a := range Algorithms {
+		words = append(words, a.Word)
+	}
+	slices.Sort(words)
+	return words
+}
 
 // acquire fails the test if there is no lease to be had.
 func acquire(tb testing.TB, p *Pool, f l4.Flow) Lease {

@@ -55,9 +55,9 @@ func (p *Pool) rebuildLocked() {
 		v.comparing = true
 		v.split, v.splitAll = splitOf(ab.Split)
 	}
-	for i, algorithm := range p.spec.algorithms() {
+	for i, algorithm := range p.spec.Algorithms() {
 		s := strategy{algorithm: algorithm, members: steady}
-		if byHash[algorithm] {
+		if algorithm.ByHash {
 			s.members = scaled
 		}
 		var before *strategy
@@ -76,12 +76,12 @@ func (p *Pool) rebuildLocked() {
 func (p *Pool) pickerLocked(s *strategy, v, old *view, before *strategy) Picker {
 	b := Build{Members: s.members, Hash: v.hash, Seed: v.seed, Rand: p.rand, clock: &p.clock, typical: &p.typical}
 	if before != nil {
-		if before.algorithm == s.algorithm && old.hash == v.hash && old.seed == v.seed && slices.Equal(before.members, s.members) {
+		if before.algorithm.Word == s.algorithm.Word && old.hash == v.hash && old.seed == v.seed && slices.Equal(before.members, s.members) {
 			return before.picker
 		}
 		b.Previous = before.picker
 	}
-	return Algorithms[s.algorithm](b)
+	return s.algorithm.New(b)
 }
 
 // tierLocked returns the members of the tier in use. Backups are used when no

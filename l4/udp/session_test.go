@@ -311,7 +311,7 @@ func TestConsistentHash(t *testing.T) {
 	p := start(t, specs(backs...))
 	p.pool.Update(balance.Spec{
 		Name: "pool", Algorithm: "maglev", Backends: specs(backs...),
-		Hash: balance.HashSpec{Key: "source", Mask4: 32, Mask6: 128},
+		Hash: balance.HashSpec{Mask4: 32, Mask6: 128},
 	})
 	seen := map[string]bool{}
 	for i := range 16 {
