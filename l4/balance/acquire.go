@@ -29,17 +29,17 @@ func (p *Pool) Acquire(f l4.Flow, skip func(*Backend) bool) (Lease, error) {
 	if v.plain { // the usual case, spelt out: passing Flow and Lease on costs as much as choosing
 		s := &v.strategies[0]
 		b := s.picker.Pick(f, skip)
-		if b != nil && !b.counters.take() {
+		if b != nil && !b.take() {
 			b = s.takeAny(f, skip)
 		}
 		if b == nil {
 			return Lease{}, v.whyNone(skip)
 		}
 		if p.view.Load() == v {
-			b.counters.total.Add(1)
+			b.load.Total.Add(1)
 			return Lease{backend: b, held: true}, nil
 		}
-		b.counters.active.Add(-1) // the view has changed: look again
+		b.give() // the view has changed: look again
 		undone = true
 	}
 	lease, again, err := p.acquire(f, skip)
@@ -59,7 +59,7 @@ func (p *Pool) acquire(f l4.Flow, skip func(*Backend) bool) (l Lease, undone boo
 			return Lease{}, undone, v.whyNone(skip)
 		}
 		if p.view.Load() == v || p.confirm(&l) {
-			l.backend.counters.total.Add(1)
+			l.backend.load.Total.Add(1)
 			if l.strategy != noStrategy && skip == nil {
 				p.compared[l.strategy-1].sessions.Add(1)
 			}
@@ -92,7 +92,7 @@ func (v *view) leaseAside(f l4.Flow, skip func(*Backend) bool) Lease {
 	source, now := stickySource(f), time.Now()
 	b := v.sticky.find(source, now, v.stickyTTL)
 	if b != nil && v.has(b) && !v.onTrial(b) && (skip == nil || !skip(b)) {
-		if b.counters.take() {
+		if b.take() {
 			v.sticky.bind(source, b, now)
 			return Lease{backend: b, held: true, strategy: id}
 		}
@@ -117,7 +117,7 @@ func (v *view) leaseOf(s *strategy, f l4.Flow, skip func(*Backend) bool) Lease {
 	}
 	slow := len(v.lane.slow) > 0 && !s.algorithm.ByHash
 	if slow {
-		if b := v.lane.due(); b != nil && (skip == nil || !skip(b)) && b.counters.take() {
+		if b := v.lane.due(); b != nil && (skip == nil || !skip(b)) && b.take() {
 			return Lease{backend: b, held: true}
 		}
 	}
@@ -131,7 +131,7 @@ func (v *view) leaseOf(s *strategy, f l4.Flow, skip func(*Backend) bool) Lease {
 // take picks and takes load on the backend that is picked; nil if there is none.
 func (s *strategy) take(f l4.Flow, skip func(*Backend) bool) *Backend {
 	b := s.picker.Pick(f, skip)
-	if b == nil || b.counters.take() {
+	if b == nil || b.take() {
 		return b
 	}
 	return s.takeAny(f, skip)
@@ -147,7 +147,7 @@ func (s *strategy) takeAny(f l4.Flow, skip func(*Backend) bool) *Backend {
 	}
 	for {
 		b := s.picker.Pick(f, refuse)
-		if b == nil || b.counters.take() {
+		if b == nil || b.take() {
 			return b
 		}
 	}
@@ -159,7 +159,7 @@ func (p *Pool) Others(skip func(*Backend) bool) bool {
 	return p.view.Load().whyNone(skip) == ErrBusy
 }
 
-func full(b *Backend) bool { return b.counters.full() }
+func full(b *Backend) bool { return b.load.full() }
 
 // whyNone tells "all refused" from "all full".
 func (v *view) whyNone(skip func(*Backend) bool) error {

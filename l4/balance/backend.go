@@ -52,30 +52,10 @@ type Backend struct {
 	// before its next turn, in turnUnits; 0 = it never had one.
 	turn uint64
 
-	counters *counters // set once
+	load   *Load      // set once
+	earned *estimates // set once
+	shared bool       // set once: another data path counts in load as well
 }
-
-// counters is the part of a backend that every Acquire and Release writes. It is
-// kept out of Backend, and those that are made together lie side by side, because
-// least-conn reads all of them for each flow: a Backend is larger than a page, and
-// a page miss for each would cost more than all the rest. Each fills a cache line
-// of its own, or one core's busy backend would take its neighbours from the others.
-type counters struct {
-	active atomic.Int64  // leases out
-	total  atomic.Uint64 // leases ever granted
-	limit  atomic.Int64  // MaxConnections; rarely written, always read with active
-	picked atomic.Uint64 // least-conn, fastest: higher = chosen more recently
-
-	// What flows have reported; see measure.go.
-	failing reading // flows that failed of late
-	smooth  reading // smoothed time to the first byte, µs
-	peak    reading // the same, but up at once
-	merit   reading // 1/64 to 1, unset = 1
-}
-
-// cacheLine is the unit of false sharing; 64 bytes on amd64, and on the arm64
-// servers in use (Neoverse, Graviton, Ampere) as well.
-const cacheLine = 64
 
 // ID returns the backend's identity within its pool.
 func (b *Backend) ID() BackendID { return b.id }
@@ -91,10 +71,10 @@ func (b *Backend) Addr() Address { return b.id.Addr }
 
 // Active returns the leases out now. For an instant it may include a flow that is
 // being moved on because the backend became ineligible while it was chosen.
-func (b *Backend) Active() int64 { return b.counters.active.Load() }
+func (b *Backend) Active() int64 { return b.load.Active.Load() }
 
 // Total returns the leases ever granted.
-func (b *Backend) Total() uint64 { return b.counters.total.Load() }
+func (b *Backend) Total() uint64 { return b.load.Total.Load() }
 
 // Flags returns the reasons, if any, why the backend gets no new flows.
 func (b *Backend) Flags() Flag { return Flag(b.flags.Load()) }
@@ -117,32 +97,23 @@ func (b *Backend) Weight() int { return int(b.weight.Load()) }
 func (b *Backend) Backup() bool { return b.backup.Load() }
 
 // MaxConnections returns how many leases may be out at once; 0 = no limit.
-func (b *Backend) MaxConnections() int { return int(b.counters.limit.Load()) }
+func (b *Backend) MaxConnections() int { return int(b.load.Limit.Load()) }
 
-// load is the leases out.
-func (c *counters) load() int64 { return c.active.Load() }
-
-// full reports whether MaxConnections leases are out.
-func (c *counters) full() bool {
-	limit := c.limit.Load()
-	return limit > 0 && c.active.Load() >= limit
+// take adds one unit of load unless that would exceed MaxConnections.
+func (b *Backend) take() bool {
+	if !b.load.take() {
+		return false
+	}
+	if b.shared {
+		b.load.Mine.Add(1)
+	}
+	return true
 }
 
-// take adds one unit of load unless that would exceed MaxConnections. The limit
-// holds exactly, however many take at once.
-func (c *counters) take() bool {
-	limit := c.limit.Load()
-	if limit <= 0 {
-		c.active.Add(1)
-		return true
+// give takes one unit of load away.
+func (b *Backend) give() {
+	if b.shared {
+		b.load.Mine.Add(-1)
 	}
-	for {
-		n := c.active.Load()
-		if n >= limit {
-			return false
-		}
-		if c.active.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
+	b.load.Active.Add(-1)
 }

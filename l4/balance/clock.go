@@ -6,17 +6,18 @@ import (
 )
 
 // clock is the time measurements are stamped with: milliseconds since the pool
-// was made. On some machines reading the system's clock costs more than choosing
+// was made, or those of CLOCK_MONOTONIC if another data path shares them. On some machines reading the system's clock costs more than choosing
 // a backend, so choosing uses the time of the last reading; every report of a
 // flow takes a new one, and so does, by chance, one choice in a thousand.
 type clock struct {
 	start time.Time
+	from  uint32 // what it showed at start
 	last  atomic.Uint32
 }
 
 // read returns the time now.
 func (k *clock) read() uint32 {
-	now := uint32(time.Since(k.start) / time.Millisecond)
+	now := k.from + uint32(time.Since(k.start)/time.Millisecond)
 	k.last.Store(now)
 	return now
 }

@@ -204,8 +204,8 @@ func TestChangeDuringAcquire(t *testing.T) {
 // Exactly the limit, however many rush in at once.
 func TestLimitIsExact(t *testing.T) {
 	for _, limit := range []int64{1, 2, 3} {
-		var c counters
-		c.limit.Store(limit)
+		var c Load
+		c.Limit.Store(limit)
 		var holders, most atomic.Int64
 		var loops sync.WaitGroup
 		start := make(chan struct{})
@@ -220,14 +220,14 @@ func TestLimitIsExact(t *testing.T) {
 						most.Store(n)
 					}
 					holders.Add(-1)
-					c.active.Add(-1)
+					c.Active.Add(-1)
 				}
 			})
 		}
 		close(start)
 		loops.Wait()
-		if n := most.Load(); n != 0 || c.active.Load() != 0 {
-			t.Errorf("limit %d: %d at once, %d left", limit, n, c.active.Load())
+		if n := most.Load(); n != 0 || c.Active.Load() != 0 {
+			t.Errorf("limit %d: %d at once, %d left", limit, n, c.Active.Load())
 		}
 	}
 }

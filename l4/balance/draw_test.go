@@ -12,7 +12,7 @@ import (
 func membersOf(weights ...int) []Member {
 	members := make([]Member, len(weights))
 	for i, w := range weights {
-		members[i] = Member{&Backend{id: backendSpec(i, w).id(), counters: new(counters)}, uint16(w)}
+		members[i] = Member{&Backend{id: backendSpec(i, w).id(), load: new(Load), earned: new(estimates)}, uint16(w)}
 	}
 	return members
 }

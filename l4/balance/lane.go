@@ -60,7 +60,7 @@ func (l *lane) lease(skip func(*Backend) bool) Lease {
 		if t == nil || !t.take() {
 			continue
 		}
-		if b.counters.take() {
+		if b.take() {
 			return Lease{backend: b, trial: t, held: true}
 		}
 		t.left.Add(1)
@@ -97,7 +97,7 @@ func (l *lane) steps(n uint64) uint64 {
 // refused it is better than nothing.
 func (l *lane) anyLease(skip func(*Backend) bool) *Backend {
 	for _, m := range l.slow {
-		if (skip == nil || !skip(m.Backend)) && m.counters.take() {
+		if (skip == nil || !skip(m.Backend)) && m.take() {
 			return m.Backend
 		}
 	}

@@ -81,5 +81,5 @@ func (l *Lease) undo() {
 	if l.trial != nil && !l.reported {
 		l.trial.left.Add(1)
 	}
-	l.backend.counters.active.Add(-1)
+	l.backend.give()
 }

@@ -26,11 +26,18 @@ func (r *reading) renew(f func(word uint64) uint64) {
 	}
 }
 
+// estimates are what flows have reported of a backend. They lie beside each other, each on
+// a cache line of its own, as Load does, but are this process's alone: the other data path
+// knows no latency.
+type estimates struct {
+	smooth reading // smoothed time to the first byte, µs
+	peak   reading // the same, but up at once
+	merit  reading // 1/64 to 1, unset = 1
+
+	_ [cacheLine - 3*8]byte
+}
+
 const (
-	// penaltyHalf is how long a failed flow counts as an open one, on average: so
-	// a backend that fails at once looks as busy as one that holds each flow for
-	// some seconds, and not idle.
-	penaltyHalf = 10 * time.Second
 	// fadeOver is how long an estimate of latency counts for anything without being
 	// confirmed; so long a backend that was slow waits for its next flow.
 	fadeOver = 30 * time.Second
@@ -54,7 +61,7 @@ const (
 
 // succeeded learns from a flow whose first byte came after latency.
 func (b *Backend) succeeded(latency time.Duration) {
-	c, now := b.counters, b.owner.clock.read()
+	c, now := b.earned, b.owner.clock.read()
 	us := max(float32(latency)/float32(time.Microsecond), 1)
 	c.smooth.renew(func(w uint64) uint64 {
 		if w == 0 {
@@ -85,21 +92,16 @@ func (b *Backend) succeeded(latency time.Duration) {
 			return packed(m+(1-m)*meritRise, now)
 		})
 	}
-	if c.failing.word.Load() != 0 { // half is forgiven
-		c.failing.renew(func(w uint64) uint64 {
-			if v := faded(w, now) / 2; v >= 0.5 {
-				return packed(v, now)
-			}
-			return 0
-		})
+	if b.load.Failing.Load() != 0 {
+		renew(&b.load.Failing, now, penalty.halved)
 	}
 }
 
 // failed learns from a flow that ended before its first byte.
 func (b *Backend) failed() {
-	c, now := b.counters, b.owner.clock.read()
-	c.failing.renew(func(w uint64) uint64 { return packed(faded(w, now)+1, now) })
-	c.merit.renew(func(w uint64) uint64 { return packed(max(meritOf(w)*meritFall, meritMin), now) })
+	now := b.owner.clock.read()
+	renew(&b.load.Failing, now, func(p penalty) penalty { return p.plus(oneFlow, now) })
+	b.earned.merit.renew(func(w uint64) uint64 { return packed(max(meritOf(w)*meritFall, meritMin), now) })
 }
 
 // doubted learns from a flow that failed as its client may have brought about. For a
@@ -107,22 +109,16 @@ func (b *Backend) failed() {
 // resets everybody does not look idle. More would let strangers, whose nonsense a
 // healthy backend throws away, send its clients elsewhere (case O-46).
 func (b *Backend) doubted() {
-	c, now := b.counters, b.owner.clock.read()
+	now := b.owner.clock.read()
 	own := b.Active() - 1 // without this flow
 	others := (b.owner.Active() - own - 1) / int64(max(b.owner.Eligible()-1, 1))
-	if lack := float32(others - own); lack > 0 {
-		c.failing.renew(func(w uint64) uint64 { return packed(max(faded(w, now), lack), now) })
+	if lack := others - own; lack > 0 {
+		renew(&b.load.Failing, now, func(p penalty) penalty { return max(p, penaltyOf(uint64(lack)*oneFlow, now)) })
 	}
-	c.merit.renew(func(w uint64) uint64 {
+	b.earned.merit.renew(func(w uint64) uint64 {
 		m := meritOf(w)
 		return packed(min(m, max(m*meritFall, meritDoubt)), now)
 	})
-}
-
-// faded is what a penalty is worth by now.
-func faded(word uint64, now uint32) float32 {
-	v, at := unpacked(word)
-	return v * float32(math.Exp2(-since(at, now)/float64(penaltyHalf/time.Millisecond)))
 }
 
 // meritOf is a backend's merit, 1 until something fails.
@@ -132,21 +128,6 @@ func meritOf(word uint64) float32 {
 	}
 	v, _ := unpacked(word)
 	return v
-}
-
-// burden is the load algorithms compare: leases out, and flows that failed of
-// late, which keep counting for a while. Otherwise a backend that refuses at once
-// would always be the least loaded and get everything.
-func (c *counters) burden(k *clock) int64 {
-	if c.failing.word.Load() != 0 {
-		return c.punished(k)
-	}
-	return c.active.Load()
-}
-
-// punished is the rare case of burden, on its own so that the other is inlined.
-func (c *counters) punished(k *clock) int64 {
-	return c.active.Load() + int64(faded(c.failing.word.Load(), k.coarse())+0.5)
 }
 
 // estimate is a latency, in µs, as far as it is still believed: without new flows

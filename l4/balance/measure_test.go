@@ -131,7 +131,7 @@ func TestPenaltyFades(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(poolSpec("least-conn", 1, 1), nil)
 		b := p.Backends()[0]
-		burden := func() int64 { p.clock.read(); return b.counters.burden(&p.clock) }
+		burden := func() int64 { p.clock.read(); return b.load.burden(&p.clock) }
 		b.failed()
 		if burden() != 1 {
 			t.Errorf("%d after one failure", burden())
@@ -153,7 +153,7 @@ func TestPenaltyFades(t *testing.T) {
 		for range 8 {
 			b.succeeded(time.Millisecond)
 		}
-		if burden() != 0 || b.counters.failing.word.Load() != 0 {
+		if burden() != 0 || b.load.Failing.Load() != 0 {
 			t.Errorf("%d after successes", burden())
 		}
 	})

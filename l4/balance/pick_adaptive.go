@@ -37,7 +37,7 @@ func (p *adaptive) Pick(_ l4.Flow, skip func(*Backend) bool) *Backend {
 	}
 	for range adaptiveTries {
 		b := p.members[p.lottery.draw(p.rand())].Backend
-		if w := b.counters.merit.word.Load(); w != 0 && float32(p.rand()>>40)/(1<<24) >= meritOf(w) {
+		if w := b.earned.merit.word.Load(); w != 0 && float32(p.rand()>>40)/(1<<24) >= meritOf(w) {
 			continue
 		}
 		if skip == nil || !skip(b) {
@@ -72,5 +72,5 @@ func (p *adaptive) draw(skip func(*Backend) bool) (last *Backend) {
 
 // deserved is weight times merit in 1/65536.
 func deserved(m Member) uint64 {
-	return uint64(float32(m.Weight) * meritOf(m.counters.merit.word.Load()) * (1 << 16))
+	return uint64(float32(m.Weight) * meritOf(m.earned.merit.word.Load()) * (1 << 16))
 }

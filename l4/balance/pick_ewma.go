@@ -32,6 +32,5 @@ func (p *ewma) Pick(_ l4.Flow, skip func(*Backend) bool) *Backend {
 }
 
 func (p *ewma) cost(m Member, now uint32, typical float32) float32 {
-	c := m.counters
-	return estimate(c.peak.word.Load(), now, typical) * float32(c.burden(p.clock)+1)
+	return estimate(m.earned.peak.word.Load(), now, typical) * float32(m.load.burden(p.clock)+1)
 }

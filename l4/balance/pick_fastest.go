@@ -21,7 +21,8 @@ type fastest struct {
 
 // scaled is what is read of a member, close together.
 type scaled struct {
-	*counters
+	*Load
+	*estimates
 	perWeight float32 // 1/weight
 }
 
@@ -38,7 +39,7 @@ func newFastest(b Build) Picker {
 func scaledOf(members []Member) []scaled {
 	list := make([]scaled, len(members))
 	for i, m := range members {
-		list[i] = scaled{m.counters, 1 / float32(m.Weight)}
+		list[i] = scaled{m.load, m.earned, 1 / float32(m.Weight)}
 	}
 	return list
 }
@@ -50,7 +51,7 @@ func (p *fastest) Pick(_ l4.Flow, skip func(*Backend) bool) *Backend {
 	if s.best < 0 {
 		return nil
 	}
-	p.candidates[s.best].picked.Store(s.latest + 1)
+	p.candidates[s.best].Picked.Store(s.latest + 1)
 	p.clock.sometimes(s.latest)
 	return p.members[s.best].Backend
 }
@@ -69,7 +70,7 @@ func (p *fastest) scan(s *fastestScan, from, to int, skip func(*Backend) bool) {
 	for i := from; i < to; i++ {
 		c := &p.candidates[i]
 		cost := estimate(c.smooth.word.Load(), s.now, s.typical) * float32(c.burden(p.clock)+1) * c.perWeight
-		picked := c.picked.Load()
+		picked := c.Picked.Load()
 		s.latest = max(s.latest, picked)
 		if s.best >= 0 && (cost > s.cost || cost == s.cost && picked >= s.picked) {
 			continue

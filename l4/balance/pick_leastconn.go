@@ -17,7 +17,7 @@ type leastConn struct {
 }
 
 type candidate struct {
-	*counters
+	*Load
 	weight uint64
 }
 
@@ -26,7 +26,7 @@ var leastConnAlgorithm = Algorithm{Word: "least-conn", New: newLeastConn, ByLoad
 func newLeastConn(b Build) Picker {
 	p := &leastConn{members: b.Members, candidates: make([]candidate, len(b.Members)), clock: b.clock}
 	for i, m := range b.Members {
-		p.candidates[i] = candidate{m.counters, uint64(m.Weight)}
+		p.candidates[i] = candidate{m.load, uint64(m.Weight)}
 	}
 	if n := len(b.Members); n > 0 {
 		p.start = int(b.Rand() % uint64(n))
@@ -41,7 +41,7 @@ func (p *leastConn) Pick(_ l4.Flow, skip func(*Backend) bool) *Backend {
 	if s.best < 0 {
 		return nil
 	}
-	p.candidates[s.best].picked.Store(s.latest + 1)
+	p.candidates[s.best].Picked.Store(s.latest + 1)
 	p.clock.sometimes(s.latest)
 	return p.members[s.best].Backend
 }
@@ -58,7 +58,7 @@ type leastScan struct {
 func (p *leastConn) scan(s *leastScan, from, to int, skip func(*Backend) bool) {
 	for i := from; i < to; i++ {
 		c := &p.candidates[i]
-		load, picked := uint64(c.burden(p.clock)+1), c.picked.Load()
+		load, picked := uint64(c.burden(p.clock)+1), c.Picked.Load()
 		s.latest = max(s.latest, picked)
 		if s.best >= 0 {
 			// load/weight compared without dividing.

@@ -17,7 +17,7 @@ func TestLeastConnTakesTheLeastLoaded(t *testing.T) {
 	} {
 		p := New(poolSpec("least-conn", c.weights...), nil)
 		for i, load := range c.loads {
-			p.Backends()[i].counters.active.Store(load)
+			p.Backends()[i].load.Active.Store(load)
 		}
 		for range 5 {
 			if got := touch(t, p, flow(1)); got != c.want {
@@ -43,8 +43,8 @@ func TestLeastConnFillsByWeight(t *testing.T) {
 // over the idle part of a pool, also after a reload.
 func TestLeastConnRotatesTies(t *testing.T) {
 	p := New(poolSpec("least-conn", equal(8)...), nil)
-	p.Backends()[2].counters.active.Store(5)
-	p.Backends()[3].counters.active.Store(5)
+	p.Backends()[2].load.Active.Store(5)
+	p.Backends()[3].load.Active.Store(5)
 	for i := range 600 {
 		if i%50 == 0 {
 			p.Update(poolSpec("least-conn", equal(8)...))

@@ -31,7 +31,7 @@ import (
 type maglev struct {
 	members []Member // in the table's own order
 	table   []uint32 // indices of members
-	loads   []*counters
+	loads   []*Load
 	hash    HashSpec
 	seed    uint64
 	weight  float64 // sum of the members'
@@ -70,10 +70,10 @@ func newMaglev(b Build) Picker {
 		return cmp.Or(bytes.Compare(a.digest[:], b.digest[:]), strings.Compare(a.Name(), b.Name()))
 	})
 
-	p := &maglev{hash: b.Hash, seed: maglevSeed ^ b.Seed, members: make([]Member, len(seats)), loads: make([]*counters, len(seats))}
+	p := &maglev{hash: b.Hash, seed: maglevSeed ^ b.Seed, members: make([]Member, len(seats)), loads: make([]*Load, len(seats))}
 	for i, s := range seats {
 		p.members[i] = s.Member
-		p.loads[i] = b.Members[i].counters // in their order in memory
+		p.loads[i] = b.Members[i].load // in their order in memory
 		p.weight += float64(s.Weight)
 	}
 	if len(seats) > 0 {
@@ -175,7 +175,7 @@ func (p *maglev) walk(h uint64, skip func(*Backend) bool, bound float64) *Backen
 }
 
 func (p *maglev) takes(m Member, skip func(*Backend) bool, bound float64) bool {
-	if bound > 0 && float64(m.counters.load())*p.weight >= bound*float64(m.Weight) {
+	if bound > 0 && float64(m.load.Active.Load())*p.weight >= bound*float64(m.Weight) {
 		return false
 	}
 	return skip == nil || !skip(m.Backend)
@@ -188,7 +188,7 @@ func (p *maglev) takes(m Member, skip func(*Backend) bool, bound float64) bool {
 func (p *maglev) bound() float64 {
 	load := int64(1)
 	for _, c := range p.loads {
-		load += c.load()
+		load += c.Active.Load()
 	}
 	return max(p.hash.Bound, 1) * float64(load)
 }

@@ -242,7 +242,7 @@ func TestMaglevBoundYieldsToSkip(t *testing.T) {
 	spec.Hash.Bound = 1.1
 	p := New(spec, nil)
 	only := p.Backends()[1]
-	only.counters.active.Store(1000)
+	only.load.Active.Store(1000)
 	lease, err := p.Acquire(flow(1), func(b *Backend) bool { return b != only })
 	if err != nil || lease.Backend() != only {
 		t.Errorf("got %v, %v", lease.Backend(), err)

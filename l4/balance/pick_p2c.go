@@ -81,5 +81,5 @@ func (p *p2c) two() (first, second Member) {
 // lighter reports whether a, with a new flow on it, would carry less per weight
 // than b.
 func (p *p2c) lighter(a, b Member) bool {
-	return uint64(a.counters.burden(p.clock)+1)*uint64(b.Weight) < uint64(b.counters.burden(p.clock)+1)*uint64(a.Weight)
+	return uint64(a.load.burden(p.clock)+1)*uint64(b.Weight) < uint64(b.load.burden(p.clock)+1)*uint64(a.Weight)
 }

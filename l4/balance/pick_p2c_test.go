@@ -72,7 +72,7 @@ func TestP2COverFixedLoads(t *testing.T) {
 		t.Run(through, func(t *testing.T) {
 			p := New(poolSpec("p2c", 100, 100, 100, 100, 100), seeded(t))
 			for i, load := range []int64{30, 10, 20, 40, 0} {
-				p.Backends()[i].counters.active.Store(load)
+				p.Backends()[i].load.Active.Store(load)
 			}
 			skip := func(b *Backend) bool { return b.Name() == "b4" }
 			if through == "draws" {
@@ -101,8 +101,8 @@ func TestP2COverFixedLoads(t *testing.T) {
 // Load counts per weight: at 20 of weight 4 there is more room than at 10 of 1.
 func TestP2CComparesPerWeight(t *testing.T) {
 	p := New(poolSpec("p2c", 4, 1), nil)
-	p.Backends()[0].counters.active.Store(20)
-	p.Backends()[1].counters.active.Store(10)
+	p.Backends()[0].load.Active.Store(20)
+	p.Backends()[1].load.Active.Store(10)
 	for range 100 {
 		if name := touch(t, p, flow(1)); name != "b0" {
 			t.Fatal(name)

@@ -14,8 +14,9 @@ import (
 // methods are safe for concurrent use; Acquire takes no lock.
 type Pool struct {
 	// Set once.
-	name string
-	rand func() uint64
+	name   string
+	rand   func() uint64
+	memory Memory
 
 	// mu guards the following, every flag, weight and limit of a backend, and
 	// the order in which views are published.
@@ -40,12 +41,15 @@ type Pool struct {
 // New makes a pool. rnd is the source of all its random choices and must be safe
 // for concurrent use; nil = math/rand/v2. Like Update it panics if the spec names
 // an algorithm that does not exist: configuration must have refused it.
-func New(spec Spec, rnd func() uint64) *Pool {
+func New(spec Spec, rnd func() uint64) *Pool { return NewIn(Memory{}, spec, rnd) }
+
+// NewIn is New of a pool that counts in memory which another data path shares.
+func NewIn(m Memory, spec Spec, rnd func() uint64) *Pool {
 	if rnd == nil {
 		rnd = rand.Uint64
 	}
 	now := time.Now()
-	p := &Pool{name: spec.Name, rand: rnd, clock: clock{start: now}}
+	p := &Pool{name: spec.Name, rand: rnd, memory: m, clock: clock{start: now, from: m.Clock}}
 	p.budget.Store(&budgetTerm{start: now})
 	p.Update(spec)
 	return p
@@ -79,18 +83,9 @@ func (p *Pool) Update(spec Spec) (removed []*Backend) {
 	}
 	next := make([]*Backend, 0, len(spec.Backends))
 	seen := make(map[*Backend]bool, len(spec.Backends))
-	var fresh []counters // side by side; see counters
-	for i, s := range spec.Backends {
+	p.createLocked(spec, known)
+	for _, s := range spec.Backends {
 		b := known[s.id()]
-		if b == nil {
-			if len(fresh) == 0 {
-				fresh = make([]counters, len(spec.Backends)-i)
-			}
-			b = &Backend{id: s.id(), owner: p, counters: &fresh[0], override: -1}
-			fresh = fresh[1:]
-			b.flags.Store(uint32(Removed)) // it comes back from nowhere
-			known[s.id()] = b
-		}
 		if seen[b] {
 			continue
 		}
@@ -98,7 +93,7 @@ func (p *Pool) Update(spec Spec) (removed []*Backend) {
 		next = append(next, b)
 		b.configured = min(max(s.Weight, 0), maxWeight)
 		b.backup.Store(s.Backup)
-		b.counters.limit.Store(int64(s.MaxConnections))
+		b.load.Limit.Store(int64(s.MaxConnections))
 		if b.Flags()&Removed != 0 {
 			b.flags.Store(uint32(s.Initial &^ Removed))
 			b.trial.Store(nil)
@@ -130,6 +125,30 @@ func (p *Pool) Update(spec Spec) (removed []*Backend) {
 	p.rebuildLocked()
 	p.pruneLocked()
 	return removed
+}
+
+// createLocked adds the backends of spec that are not known. p.mu is held.
+func (p *Pool) createLocked(spec Spec, known map[BackendID]*Backend) {
+	var fresh []BackendID
+	for _, s := range spec.Backends {
+		if _, is := known[s.id()]; !is {
+			known[s.id()] = nil // of equal ones the first counts
+			fresh = append(fresh, s.id())
+		}
+	}
+	if len(fresh) == 0 {
+		return
+	}
+	loads := heap
+	if p.memory.Loads != nil {
+		loads = p.memory.Loads
+	}
+	earned := make([]estimates, len(fresh))
+	for i, load := range loads(fresh) {
+		b := &Backend{id: fresh[i], owner: p, load: load, earned: &earned[i], shared: p.memory.Loads != nil, override: -1}
+		b.flags.Store(uint32(Removed)) // it comes back from nowhere
+		known[b.id] = b
+	}
 }
 
 // SetFlag sets or clears reasons of one configured backend and reports whether

@@ -215,7 +215,7 @@ func TestSlowStartIsNoRefusal(t *testing.T) {
 			acquire(t, p, flow(i))
 		}
 		only := func(b *Backend) bool { return b.Name() != "b1" }
-		p.Backends()[1].counters.active.Store(0)
+		p.Backends()[1].load.Active.Store(0)
 		if lease, err := p.Acquire(flow(1), only); err != nil || lease.Backend().Name() != "b1" {
 			t.Errorf("the last one left is starting: %v, %v", lease.Backend(), err)
 		}
