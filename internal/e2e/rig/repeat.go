@@ -15,8 +15,8 @@ type Repeated struct {
 	stop func()
 }
 
-// Repeat has n clients do it, each at most once an interval, until Stop is called or the
-// test ends. An error fails the test.
+// Repeat has n clients do it, each with a pause of the interval after every time, until
+// Stop is called or the test ends. An error fails the test.
 func Repeat(t testing.TB, n int, interval time.Duration, do func() error) *Repeated {
 	t.Helper()
 	r := &Repeated{}
@@ -24,13 +24,11 @@ func Repeat(t testing.TB, n int, interval time.Duration, do func() error) *Repea
 	var clients sync.WaitGroup
 	for range n {
 		clients.Go(func() {
-			tick := time.NewTicker(interval)
-			defer tick.Stop()
 			for {
 				select {
 				case <-end:
 					return
-				case <-tick.C:
+				case <-time.After(interval):
 				}
 				if err := do(); err != nil {
 					t.Error(err)
