@@ -48,9 +48,13 @@ func usesOf(services []config.Service, p config.Pool) uses {
 		if i == 0 {
 			by = uses{}
 		}
-		by.streams = by.streams || s.Protocol == "tcp"
-		by.keeps = by.keeps || !s.UDP.Spray
-		by.retries = by.retries || s.TCP.Retries > 0 || s.UDP.Retry
+		if u := s.UDP; u != nil {
+			by.keeps = by.keeps || !u.Spray
+			by.retries = by.retries || u.Retry
+		} else {
+			by.streams, by.keeps = true, true
+			by.retries = by.retries || s.TCP.Retries > 0
+		}
 	}
 	return by
 }
@@ -152,17 +156,18 @@ func (e *explanation) service(s config.Service) error {
 	}
 	e.title("service", s.Name)
 	e.listeners(s)
-	if in := s.TCP.Proxy; in.Accept != 0 {
+	if s.TCP != nil && s.TCP.Proxy.Accept != 0 {
+		in := s.TCP.Proxy
 		version := map[wire.ProxyAccept]string{wire.AcceptV1: "1", wire.AcceptV2: "2", wire.AcceptAny: "1 or 2"}[in.Accept]
 		e.line("PROXY in", "version %s, required of %s; all others are the clients themselves",
 			e.of("proxy_protocol.accept", version), e.listed("proxy_protocol.trusted", in.Trusted, "", nil, 0))
 	}
 	e.admission(s, policy)
-	e.front(s)
-	if s.Protocol == "udp" {
-		e.datagrams(s.UDP)
+	if s.UDP != nil {
+		e.datagrams(*s.UDP)
 	} else {
-		e.connections(s.TCP)
+		e.front(s)
+		e.connections(*s.TCP)
 	}
 	e.destinations(s)
 	e.end()
@@ -184,11 +189,12 @@ func (e *explanation) listeners(s config.Service) {
 		if e.hides(key) {
 			meaning = "" // which would tell a part of it
 		}
-		e.line(label, "%s %s%s", e.of(key, address), e.of("protocol", s.Protocol), meaning)
+		e.line(label, "%s %s%s", e.of(key, address), e.of("protocol", s.Protocol().String()), meaning)
 		label, foreign = "", foreign || !first.Addr.Addr().IsUnspecified()
 		i += n
 	}
-	if foreign && (s.TCP.Freebind || s.UDP.Freebind) {
+	freebind := s.TCP != nil && s.TCP.Freebind || s.UDP != nil && s.UDP.Freebind
+	if foreign && freebind {
 		e.line("", "%s", e.of("freebind", "also while this host does not have the address"))
 	}
 }
@@ -233,24 +239,24 @@ func (e *explanation) admission(s config.Service, p *admit.Policy) {
 	if e.on("limits.rate", a.Rate > 0) {
 		check(l4.RefusedRate, "%s a second in all", e.of("limits.rate", number(a.Rate)))
 	}
-	if !s.UDP.Spray && e.on("limits.per_source", a.PerSource > 0) {
+	if (s.UDP == nil || !s.UDP.Spray) && e.on("limits.per_source", a.PerSource > 0) {
 		check(l4.RefusedLimit, "%s at once from %s", e.of("limits.per_source", strconv.Itoa(a.PerSource)), source)
 	}
 	by := ""
 	switch {
 	case label != "": // the policy refuses nobody
-	case s.Protocol == "udp":
+	case s.UDP != nil:
 		by = "silence"
 	case a.Silent:
 		by = e.of("on_refuse", "silence; without CAP_NET_ADMIN (configs/systemd/net-admin.conf) by a reset that clients one hop away see")
 	default:
 		by = e.of("on_refuse", "a reset")
 	}
-	if n := s.TCP.MaxConnections; s.Protocol == "tcp" && e.on("max_connections", n > 0) {
-		check(l4.RefusedLimit, "%s at once in all, beyond which they are closed", e.of("max_connections", strconv.Itoa(n)))
+	if t := s.TCP; t != nil && e.on("max_connections", t.MaxConnections > 0) {
+		check(l4.RefusedLimit, "%s at once in all, beyond which they are closed", e.of("max_connections", strconv.Itoa(t.MaxConnections)))
 	}
-	if n := s.UDP.MaxSessions; n > 0 {
-		check(l4.RefusedLimit, "%s at once in all, beyond which datagrams are dropped", e.of("udp.max_sessions", strconv.Itoa(n)))
+	if u := s.UDP; u != nil && u.MaxSessions > 0 {
+		check(l4.RefusedLimit, "%s at once in all, beyond which datagrams are dropped", e.of("udp.max_sessions", strconv.Itoa(u.MaxSessions)))
 	}
 	if label != "" {
 		e.line(label, "everybody")

@@ -159,7 +159,7 @@ func checkPromises(t *testing.T, f *File) {
 			}
 		}
 		for _, l := range s.Listen() {
-			if key := s.Protocol + l.String(); listens[key] || l.Addr.Port() == 0 {
+			if key := s.Protocol().String() + l.String(); listens[key] || l.Addr.Port() == 0 {
 				t.Errorf("listener %s twice, or without a port", key)
 			} else {
 				listens[key] = true
@@ -176,17 +176,23 @@ func checkService(t *testing.T, s Service) {
 	if a := s.Admit; a.PerSource < 0 || a.Rate < 0 || a.SourceRate < 0 || a.Mask4 < 1 || a.Mask4 > 32 || a.Mask6 < 1 || a.Mask6 > 128 {
 		t.Errorf("admission %+v", a)
 	}
-	for _, p := range slices.Concat(s.Admit.Allow, s.Admit.Deny, s.TCP.Proxy.Trusted) {
+	prefixes := slices.Concat(s.Admit.Allow, s.Admit.Deny)
+	if s.TCP != nil {
+		prefixes = append(prefixes, s.TCP.Proxy.Trusted...)
+	}
+	for _, p := range prefixes {
 		if p != p.Masked() || !p.IsValid() || p.Addr().Is4In6() {
 			t.Errorf("prefix %s", p)
 		}
 	}
 	switch c, u := s.TCP, s.UDP; {
-	case s.Protocol == "udp":
-		if c.Name != "" || u.Name != s.Name || u.Idle <= 0 || u.Replies < 0 || u.MaxSessions < 0 || s.TLS != nil || s.SNI != nil {
+	case (c == nil) == (u == nil):
+		t.Errorf("not one protocol %+v", s)
+	case u != nil:
+		if u.Name != s.Name || u.Idle <= 0 || u.Replies < 0 || u.MaxSessions < 0 || s.TLS != nil || s.SNI != nil {
 			t.Errorf("udp %+v", s)
 		}
-	case s.Protocol != "tcp" || u.Name != "" || c.Name != s.Name || c.FirstBytes <= 0 || c.MaxHandshakes < 1 || (c.Proxy.Accept != 0) != (len(c.Proxy.Trusted) > 0):
+	case c.Name != s.Name || c.FirstBytes <= 0 || c.MaxHandshakes < 1 || (c.Proxy.Accept != 0) != (len(c.Proxy.Trusted) > 0):
 		t.Errorf("tcp %+v", s)
 	case c.Connect <= 0 || c.ConnectTotal < c.Connect || c.Idle < 0 || c.HalfClose <= 0:
 		t.Errorf("timeouts %+v", c)

@@ -6,6 +6,7 @@ import (
 	"path"
 	"strconv"
 
+	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/admit"
 )
 
@@ -42,7 +43,7 @@ func (s *service) finishAdmission() {
 	refuses := sources || a.Rate > 0 || len(a.Allow)+len(a.Deny)+len(a.AllowFiles)+len(a.DenyFiles) > 0
 	switch {
 	case !s.gives("on_refuse"):
-	case s.Protocol == "udp":
+	case s.protocol == l4.UDP:
 		s.problem([]string{"on_refuse", "protocol"}, "has no effect with protocol: udp, where what is refused is dropped; remove it")
 	case !refuses:
 		s.problem([]string{"on_refuse", "access", "limits"}, "has no effect on a service that refuses nobody; set access or limits, or remove it")

@@ -71,19 +71,28 @@ type Cluster struct {
 
 // Service is one entry point and the pools its clients are sent to.
 type Service struct {
-	Name     string
-	Protocol string // "tcp" or "udp"
-	Pool     string // the name of one of File.Pools; "" if SNI names pools instead
-	Admit    admit.Spec
-	TLS      *cert.Spec // TLS ends here; nil = no. Not with SNI
-	SNI      *SNI       // nil = no
-	TCP      tcp.Spec   // the zero value with protocol udp
-	UDP      udp.Spec   // the zero value with protocol tcp
+	Name  string
+	Pool  string // the name of one of File.Pools; "" if SNI names pools instead
+	Admit admit.Spec
+	TLS   *cert.Spec // TLS ends here; nil = no. Not with SNI
+	SNI   *SNI       // nil = no
+
+	// Exactly one of them: that of the protocol.
+	TCP *tcp.Spec
+	UDP *udp.Spec
+}
+
+// Protocol is what the service speaks with its clients.
+func (s Service) Protocol() l4.Proto {
+	if s.UDP != nil {
+		return l4.UDP
+	}
+	return l4.TCP
 }
 
 // Listen returns the addresses of the service, ranges expanded.
 func (s Service) Listen() []l4.Listen {
-	if s.Protocol == "udp" {
+	if s.UDP != nil {
 		return s.UDP.Listen
 	}
 	return s.TCP.Listen

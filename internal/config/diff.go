@@ -193,8 +193,12 @@ func (p Pool) laid() *pool {
 func (s Service) laid() *service {
 	l := &service{}
 	defaults(serviceKeys(l))
-	l.Service = s
-	l.TCP.Freebind = s.TCP.Freebind || s.UDP.Freebind
+	l.Service, l.protocol = s, s.Protocol()
+	if s.UDP != nil {
+		l.udp, l.tcp.Freebind = *s.UDP, s.UDP.Freebind
+	} else {
+		l.tcp = *s.TCP
+	}
 	if s.TLS != nil {
 		l.tls = *s.TLS
 	}

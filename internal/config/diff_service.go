@@ -17,7 +17,7 @@ func (d *differences) service(old, now Service) {
 		"sni":              func() { d.sni(old, now) },
 		"tls.certificates": func() { d.certificates(old.TLS, now.TLS) },
 	}
-	if old.Protocol != now.Protocol { // what the other protocol does not have is no change
+	if old.Protocol() != now.Protocol() { // what the other protocol does not have is no change
 		own.leave(streamKeys...)
 		own.leave("udp", "freebind")
 	}
@@ -27,8 +27,8 @@ func (d *differences) service(old, now Service) {
 // serviceText says where a service is and where it leads.
 func serviceText(f *File, s Service) string {
 	on, to := plural.Few(toldListeners(f, s, s.Listen())), "pool "
-	if s.Protocol != "tcp" {
-		on = s.Protocol + " " + on
+	if s.UDP != nil {
+		on = "udp " + on
 	}
 	pools := s.Pools()
 	if len(pools) > 1 {
@@ -38,7 +38,7 @@ func serviceText(f *File, s Service) string {
 }
 
 func (d *differences) listeners(old, now Service) {
-	added, removed := match(allListeners(old), allListeners(now), func(l l4.Listen) l4.Listen { return l }, func(_, _ l4.Listen) {})
+	added, removed := match(old.Listen(), now.Listen(), func(l l4.Listen) l4.Listen { return l }, func(_, _ l4.Listen) {})
 	if len(added) > 0 {
 		d.addf("%s: listener %s added", d.object, plural.Few(toldListeners(d.is, now, added)))
 	}
@@ -47,13 +47,10 @@ func (d *differences) listeners(old, now Service) {
 	}
 }
 
-// allListeners are those of either protocol, of which a service has one.
-func allListeners(s Service) []l4.Listen { return slices.Concat(s.TCP.Listen, s.UDP.Listen) }
-
 // toldListeners are the texts of listeners of a service; those from variables are at
 // the end.
 func toldListeners(f *File, s Service, list []l4.Listen) []string {
-	from := told(f, "services."+s.Name+".listen[%d]", allListeners(s), func(l4.Listen) string { return "" }) // "" = from none
+	from := told(f, "services."+s.Name+".listen[%d]", s.Listen(), func(l4.Listen) string { return "" }) // "" = from none
 	var plain []l4.Listen
 	var written []string
 	for _, l := range list {

@@ -159,6 +159,8 @@ pools:
 // unreported are the fields whose change is not reported, and why.
 var unreported = map[string]string{
 	"Runtime.Workers":                "apply says it, as long as it is so",
+	"Services.TCP":                   "a service without has UDP, which is said as protocol",
+	"Services.UDP":                   "a service without has TCP, which is said as protocol",
 	"Services.TCP.Name":              "it is Services.Name",
 	"Services.UDP.Name":              "it is Services.Name",
 	"Pools.Check.Proxy":              "it is of send_proxy",

@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 
+	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/balance"
 )
 
@@ -22,7 +23,7 @@ func (o *object) idle(keys, causes []string, why, right string) {
 }
 
 func (s *service) finishEffects() {
-	if s.Protocol == "tcp" && s.TCP.Keepalive.Probes == 0 {
+	if s.protocol == l4.TCP && s.tcp.Keepalive.Probes == 0 {
 		s.idle([]string{"keepalive.idle", "keepalive.interval"}, []string{"keepalive.probes"},
 			"with probes: 0, which turns keepalive off", "set probes")
 	}
@@ -30,7 +31,7 @@ func (s *service) finishEffects() {
 	for _, l := range s.listen {
 		everywhere = everywhere && (l.dual || l.addr.IsUnspecified())
 	}
-	if everywhere && (s.TCP.Freebind || s.UDP.Freebind) {
+	if everywhere && (s.tcp.Freebind || s.udp.Freebind) {
 		s.idle([]string{"freebind"}, []string{"listen"}, "on listeners of every address, which this host always has", `listen on an address, such as "10.0.0.100:5432"`)
 	}
 }
@@ -91,12 +92,12 @@ func finishUses(services []*service, pools []*pool) {
 				u = &use{}
 				uses[name] = u
 			}
-			if s.Protocol == "udp" {
+			if s.protocol == l4.UDP {
 				u.udp = s.Name
 			} else {
 				u.tcp = s.Name
 			}
-			u.retries = u.retries || s.TCP.Retries > 0 || s.UDP.Retry || slices.ContainsFunc(
+			u.retries = u.retries || s.tcp.Retries > 0 || s.udp.Retry || slices.ContainsFunc(
 				[]string{"protocol", "retries", "udp.replies", "udp.retry", "udp.spray"}, s.refused)
 		}
 	}

@@ -1,6 +1,10 @@
 package config
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/poise-lb/poise/l4"
+)
 
 // A hop is a backend that is a service itself: what is forwarded to it arrives there.
 type hop struct {
@@ -78,7 +82,7 @@ func loops(services []*service, pools poolsByName, c *claims) {
 }
 
 func protocolIndex(s *service) int {
-	if s.Protocol == "udp" {
+	if s.protocol == l4.UDP {
 		return 1
 	}
 	return 0

@@ -44,7 +44,7 @@ func proxyOutKeys(p *pool) []key {
 
 // finishGreeting applies the rules of what comes before a connection has a backend.
 func (s *service) finishGreeting() {
-	t := &s.TCP
+	t := &s.tcp
 	in := &t.Proxy
 	switch {
 	case in.Accept == 0 && s.gives("proxy_protocol.trusted") && len(in.Trusted) > 0:

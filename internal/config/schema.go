@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/poise-lb/poise/health"
+	"github.com/poise-lb/poise/l4"
 )
 
 // The tables of this file are every key there is. Adding one is a line here, a
@@ -59,10 +60,10 @@ func named(name, def string, dst **node) key {
 }
 
 func serviceKeys(s *service) []key {
-	t := &s.TCP
+	t := &s.tcp
 	keys := []key{
 		{name: "listen", typ: "list of listen addresses", def: required, read: s.readListen},
-		choice("protocol", "tcp", &s.Protocol, themselves("tcp", "udp"), "http"),
+		choice("protocol", "tcp", &s.protocol, []meaning[l4.Proto]{{"tcp", l4.TCP}, {"udp", l4.UDP}}, "http"),
 		text("pool", "pool name", none, &s.Pool, isName),
 		boolean("freebind", "false", &t.Freebind),
 		count("max_connections", "0", &t.MaxConnections),
@@ -85,7 +86,7 @@ func serviceKeys(s *service) []key {
 		{name: "sni", typ: "mapping of server names to pools", def: none, read: s.readSNI},
 		section("tls", tlsKeys(&s.tls, &t.MaxHandshakes)...).when(func() bool { return s.TLS != nil }),
 		choice("starttls", "none", &t.StartTLS, starttls),
-		section("udp", udpKeys(&s.UDP)...),
+		section("udp", udpKeys(&s.udp)...),
 	}
 	keys = append(keys, admissionKeys(&s.Admit)...)
 	return append(keys, later("http", "offload", "reuse")...)

@@ -7,15 +7,20 @@ import (
 
 	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/cert"
+	"github.com/poise-lb/poise/l4/tcp"
+	"github.com/poise-lb/poise/l4/udp"
 )
 
 // service is a Service while it is read.
 type service struct {
 	Service
 	*object
-	listen []listen // nil: not given
-	tls    cert.Spec
-	sni    sni
+	listen   []listen // nil: not given
+	protocol l4.Proto
+	tcp      tcp.Spec
+	udp      udp.Spec
+	tls      cert.Spec
+	sni      sni
 }
 
 // listen is one entry of a service's list, before its range is expanded.
@@ -75,7 +80,7 @@ func (s *service) finish(pools poolsByName) {
 	if s.listen == nil && !s.has("listen") {
 		s.problem([]string{"listen"}, `missing; say where the service listens, such as listen: [":5432"]`)
 	}
-	if s.finishProtocol(); s.Protocol == "tcp" {
+	if s.finishProtocol(); s.protocol == l4.TCP {
 		s.finishTLS()
 		s.finishSNI(pools)
 		s.finishGreeting()
@@ -89,7 +94,7 @@ func (s *service) finish(pools poolsByName) {
 	}
 	s.finishAdmission()
 	s.finishEffects()
-	if t := &s.TCP; t.Connect > t.ConnectTotal {
+	if t := &s.tcp; t.Connect > t.ConnectTotal {
 		s.problem([]string{"timeouts.connect", "timeouts.connect_total"},
 			"one attempt may take %s, all together only %s; lower connect or raise connect_total",
 			s.told("timeouts.connect", short(t.Connect)), s.told("timeouts.connect_total", short(t.ConnectTotal)))
@@ -97,11 +102,11 @@ func (s *service) finish(pools poolsByName) {
 	s.listen = slices.Clone(s.listen) // perhaps inherited, and the path is ours
 	for i := range s.listen {
 		s.listen[i].path = index(join(s.path, "listen"), s.listen[i].item)
-		s.listen[i].udp, s.listen[i].service = s.Protocol == "udp", s
+		s.listen[i].udp, s.listen[i].service = s.protocol == l4.UDP, s
 	}
 }
 
-// expand turns the entries into one listener a port.
+// expand turns the entries into one listener a port, in the spec of the protocol.
 func (s *service) expand() {
 	var all []l4.Listen
 	for _, l := range s.listen {
@@ -112,10 +117,14 @@ func (s *service) expand() {
 			})
 		}
 	}
-	if s.Protocol == "udp" {
-		s.UDP.Name, s.UDP.Listen = s.Name, all
+	if s.protocol == l4.UDP {
+		u := s.udp
+		u.Name, u.Listen = s.Name, all
+		s.UDP = &u
 	} else {
-		s.TCP.Name, s.TCP.Listen = s.Name, all
+		t := s.tcp
+		t.Name, t.Listen = s.Name, all
+		s.TCP = &t
 	}
 }
 

@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"github.com/poise-lb/poise/l4"
 	"github.com/poise-lb/poise/l4/tcp"
 	"github.com/poise-lb/poise/l4/udp"
 )
@@ -24,11 +25,11 @@ var streamKeys = []string{"timeouts", "keepalive", "buffer", "retries", "proxy_p
 // finishProtocol keeps what belongs to the protocol of the service, and refuses
 // what belongs to the other one.
 func (s *service) finishProtocol() {
-	if s.Protocol == "tcp" {
+	if s.protocol == l4.TCP {
 		if s.gives("udp") {
 			s.problem([]string{"udp", "protocol"}, "has no effect with protocol: tcp; set protocol: udp, or remove it")
 		}
-		s.UDP = udp.Spec{}
+		s.udp = udp.Spec{}
 		return
 	}
 	for _, k := range streamKeys {
@@ -44,9 +45,9 @@ func (s *service) finishProtocol() {
 			s.problem([]string{k, "protocol"}, "has no effect with protocol: udp; set protocol: tcp, or remove it")
 		}
 	}
-	u := &s.UDP
-	u.Freebind = s.TCP.Freebind
-	s.TCP = tcp.Spec{}
+	u := &s.udp
+	u.Freebind = s.tcp.Freebind
+	s.tcp = tcp.Spec{}
 	if u.Replies == 0 && !u.Spray && s.gives("udp.retry") && !s.refused("udp.replies") {
 		s.problem([]string{"udp.retry"}, "has no effect without replies, which say when a request is answered; write replies: 1 beside it, or remove it")
 	}
@@ -70,7 +71,7 @@ func (s *service) finishPools(pools poolsByName) {
 		p := pools.of[name]
 		switch {
 		case p == nil: // reported as such
-		case s.Protocol == "udp":
+		case s.protocol == l4.UDP:
 			s.finishUDPPool(p)
 		case p.SendProxy == "v2-each":
 			p.problem([]string{"send_proxy"}, "is a header before each datagram, and service %s with protocol: tcp uses the pool; write v2", s.Name)
@@ -87,13 +88,13 @@ func (s *service) finishUDPPool(p *pool) {
 	switch {
 	case p.SendProxy == "v1":
 		p.problem([]string{"send_proxy"}, "knows no UDP, and service %s with protocol: udp uses the pool; write v2 or v2-each, or off", s.Name)
-	case p.SendProxy == "v2" && s.UDP.Spray:
+	case p.SendProxy == "v2" && s.udp.Spray:
 		p.problem([]string{"send_proxy"}, "is a header before the first datagram of a session, and service %s with spray: true has none; write v2-each, or off", s.Name)
 	}
 	if p.TLS != nil {
 		p.problem([]string{"tls"}, "is not for datagrams, and service %s with protocol: udp uses the pool; give it a pool of its own", s.Name)
 	}
-	if p.Transparent && s.UDP.Spray {
+	if p.Transparent && s.udp.Spray {
 		p.problem([]string{"source"}, "client is for sessions, and service %s with spray: true has none; give it a pool of its own", s.Name)
 	}
 	for key, on := range map[string]bool{

@@ -45,7 +45,7 @@ func TestFileChanges(t *testing.T) {
 		put(key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
 	}
 	spec := config.Service{
-		Name: "web", Protocol: "tcp",
+		Name:  "web",
 		Admit: admit.Spec{AllowFiles: []string{list}},
 		TLS:   &cert.Spec{Certificates: []cert.Pair{{Cert: crt, Key: key}}},
 	}

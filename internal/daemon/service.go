@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -220,15 +219,15 @@ func (g *generation) routes(pools *control.Set) (t []tcp.Route, u []udp.Route) {
 		to[p.Balance.Name] = g.upstream(p)
 	}
 	for _, s := range g.services {
-		if s.Protocol == "udp" {
+		if s.UDP != nil {
 			p := pools.Pool(s.Pool)
 			u = append(u, udp.Route{
-				Spec: s.UDP, Pool: p.Live, Source: p.Source, Transparent: p.Transparent,
+				Spec: *s.UDP, Pool: p.Live, Source: p.Source, Transparent: p.Transparent,
 				SendProxy: datagramProxy(p.SendProxy), ProxyTLVs: p.ProxyTLVs.Custom, Admit: s.admit,
 			})
 			continue
 		}
-		r := tcp.Route{Spec: s.TCP, To: to[s.Pool], Admit: s.admit}
+		r := tcp.Route{Spec: *s.TCP, To: to[s.Pool], Admit: s.admit}
 		if s.certs != nil {
 			r.TLS = s.certs.Config()
 		}
@@ -291,7 +290,7 @@ func (s *service) protocol() string {
 	if s.certs != nil {
 		return "tls"
 	}
-	return cmp.Or(s.Protocol, "tcp")
+	return s.Protocol().String()
 }
 
 // scheduleFor gives the Go scheduler the processors that n loops and the work beside

@@ -43,7 +43,11 @@ func passedSockets() (o *listening.Opener, unusable []string) {
 func (g *generation) unserved(o *listening.Opener) (all []string) {
 	var tcp, udp []l4.Listen
 	for _, s := range g.file.Services {
-		tcp, udp = append(tcp, s.TCP.Listen...), append(udp, s.UDP.Listen...)
+		if s.UDP != nil {
+			udp = append(udp, s.UDP.Listen...)
+		} else {
+			tcp = append(tcp, s.TCP.Listen...)
+		}
 	}
 	for _, at := range o.Unserved(tcp, udp) {
 		all = append(all, "the service manager passes a socket at "+at+", and no service listens there: its clients wait in vain")
