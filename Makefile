@@ -13,7 +13,7 @@ TIMEOUT  ?= 15m
 # Given to the tests as they are, for example TESTFLAGS='-count=1 -v'.
 TESTFLAGS ?=
 # Parts of the end-to-end tests, folders of internal/e2e: make e2e PART=udp, PART='tcp tls'.
-PART     ?= tcp tls udp health reload lab
+PART     ?= tcp tls udp health reload lab soak
 # The binary that the end-to-end tests run, built once for all parts.
 TESTED   := $(CURDIR)/bin/poise-tested
 
