@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +46,21 @@ func (p *Proc) Descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(entries)
+}
+
+// Pipes returns how many of the descriptors are ends of pipes.
+func (p *Proc) Pipes(t *testing.T) (n int) {
+	t.Helper()
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if to, err := os.Readlink(l); err == nil && strings.HasPrefix(to, "pipe:") {
+			n++
+		}
+	}
+	return n
 }
 
 // Resident returns the resident memory in bytes.
