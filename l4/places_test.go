@@ -2,6 +2,7 @@ package l4_test
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/poise-lb/poise/l4"
@@ -49,5 +50,18 @@ func TestPlacesAtOnce(t *testing.T) {
 	all.Wait()
 	if p.Taken() != 0 {
 		t.Errorf("%d are left", p.Taken())
+	}
+}
+
+// The limit holds over two that count in one word.
+func TestPlacesInAWord(t *testing.T) {
+	var word atomic.Int64
+	one := l4.PlacesIn(&word)
+	word.Add(2) // another data path's
+	if one.Take(2) || !one.Take(3) || one.Take(3) || one.Taken() != 3 || word.Load() != 3 {
+		t.Errorf("%d are taken, the word says %d", one.Taken(), word.Load())
+	}
+	if left := one.Give(); left != 2 || word.Load() != 2 {
+		t.Errorf("%d are left", left)
 	}
 }
