@@ -108,6 +108,15 @@ func (p *Policy) Admit(a netip.Addr) l4.Outcome {
 	return l4.OK
 }
 
+// Adopt counts one more connection or session from a, without deciding: it is open already,
+// in the hands of the process before, and may be one more than PerSource. It takes nothing of
+// the rates. It must be released once when it has ended.
+func (p *Policy) Adopt(a netip.Addr) {
+	if p != nil && p.counts {
+		p.here.adopt(a)
+	}
+}
+
 // Release gives back what Admit has admitted from a: exactly once, to the same
 // policy. If that one has a PerSource limit, any later one of its lineage does as
 // well.

@@ -106,6 +106,14 @@ func (s *shard) link(i int32) {
 	}
 }
 
+// enter adds one to what entry i has open.
+func (s *shard) enter(i int32) {
+	e := &s.entries[i]
+	if e.open++; e.open == 1 && e.newer != none {
+		s.unlink(i)
+	}
+}
+
 // unlink takes entry i out of the list.
 func (s *shard) unlink(i int32) {
 	e := &s.entries[i]

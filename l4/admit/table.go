@@ -114,9 +114,7 @@ func (t *table) admit(a netip.Addr, now int64, p *Policy) l4.Outcome {
 	e.used = used
 	switch {
 	case p.counts:
-		if e.open++; e.open == 1 && e.newer != none {
-			s.unlink(i)
-		}
+		s.enter(i)
 	case e.open == 0:
 		if e.newer != none {
 			s.unlink(i)
@@ -124,6 +122,18 @@ func (t *table) admit(a netip.Addr, now int64, p *Policy) l4.Outcome {
 		s.link(i)
 	}
 	return l4.OK
+}
+
+// adopt adds one to what a has open.
+func (t *table) adopt(a netip.Addr) {
+	src, s, hash := t.find(a)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.lookup(src, hash)
+	if i == 0 {
+		i = s.insert(src, hash)
+	}
+	s.enter(i)
 }
 
 // release takes one off what a has open. It reports false if that is nothing.
