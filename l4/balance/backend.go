@@ -47,6 +47,7 @@ type Backend struct {
 	usedSince  time.Time // when that began, while slow start lasts; else zero
 	ramp       int       // of rampSteps, how much of its share it has reached
 	catchUp    catchUp
+	gone       uint64 // version of the first view without it, once it is removed
 
 	// turn is the part of its period that a round robin still owes this backend
 	// before its next turn, in turnUnits; 0 = it never had one.
@@ -108,6 +109,14 @@ func (b *Backend) take() bool {
 		b.load.Mine.Add(1)
 	}
 	return true
+}
+
+// add adds one unit of load, whatever MaxConnections says.
+func (b *Backend) add() {
+	b.load.Active.Add(1)
+	if b.shared {
+		b.load.Mine.Add(1)
+	}
 }
 
 // give takes one unit of load away.

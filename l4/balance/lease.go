@@ -13,6 +13,26 @@ type Lease struct {
 	reported bool
 }
 
+// Adopt adds one unit of load to a backend that is not chosen but given: the flow is open
+// to it already, in the hands of the process before. It may exceed MaxConnections, and the
+// backend need not be eligible, nor configured any longer, as long as it has leases. The
+// zero Lease says that the pool knows no such backend.
+func (p *Pool) Adopt(id BackendID) Lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pruneLocked()
+	for _, list := range [][]*Backend{p.backends, p.leaving} {
+		for _, b := range list {
+			if b.id == id {
+				b.add()
+				b.load.Total.Add(1)
+				return Lease{backend: b, held: true}
+			}
+		}
+	}
+	return Lease{}
+}
+
 // Backend returns the backend that was chosen, also after Release; nil for the
 // zero Lease.
 func (l Lease) Backend() *Backend { return l.backend }
@@ -34,11 +54,7 @@ func (l *Lease) Report(ok bool, latency time.Duration) {
 	if l.backend == nil || l.reported {
 		return
 	}
-	if ok {
-		l.backend.succeeded(latency)
-	} else {
-		l.backend.failed()
-	}
+	l.backend.Report(ok, latency)
 	l.conclude(ok, latency)
 }
 

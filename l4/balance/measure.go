@@ -59,6 +59,17 @@ const (
 	meritDoubt = 1.0 / 2
 )
 
+// Report says how a flow without a lease fared, one of another data path: ok when the
+// backend's first byte has come, latency after its connect began, or not ok when it failed
+// before that in a way that is the backend's fault.
+func (b *Backend) Report(ok bool, latency time.Duration) {
+	if ok {
+		b.succeeded(latency)
+	} else {
+		b.failed()
+	}
+}
+
 // succeeded learns from a flow whose first byte came after latency.
 func (b *Backend) succeeded(latency time.Duration) {
 	c, now := b.earned, b.owner.clock.read()

@@ -26,6 +26,9 @@ type Pool struct {
 	addresses map[netip.AddrPort]struct{} // of backends; immutable
 	leaving   []*Backend                  // removed, perhaps still with leases
 	populated bool                        // has had backends
+	version   uint64                      // of the view
+	watch     func()                      // is told of each; nil = no other data path
+	installed uint64                      // version that the other data path goes by
 	sticky    *stickyTable
 	step      *time.Timer // the next step of a slow start; nil = nobody is in one
 
@@ -104,6 +107,7 @@ func (p *Pool) Update(spec Spec) (removed []*Backend) {
 	for _, b := range p.backends {
 		if !seen[b] {
 			b.flags.Or(uint32(Removed))
+			b.gone = p.version + 1
 			b.inUse = false
 			removed = append(removed, b)
 		}
@@ -226,9 +230,12 @@ func (b *Backend) weightLocked() {
 
 // pruneLocked forgets removed backends without leases. A lease can no longer be
 // added to one, because Acquire looks at the view again after it has taken the
-// lease, and rebuildLocked has published one without it. p.mu is held.
+// lease, and rebuildLocked has published one without it. Another data path may add one
+// until it has installed a plan without the backend. p.mu is held.
 func (p *Pool) pruneLocked() {
-	p.leaving = slices.DeleteFunc(p.leaving, func(b *Backend) bool { return b.Active() == 0 })
+	p.leaving = slices.DeleteFunc(p.leaving, func(b *Backend) bool {
+		return (p.watch == nil || b.gone <= p.installed) && b.Active() == 0
+	})
 }
 
 // Name returns the pool's name.

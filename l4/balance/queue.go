@@ -87,6 +87,14 @@ func (p *Pool) Waiting() int { return int(p.queue.waiting.Load()) }
 // QueueSpec returns the queue's bounds. It takes no lock.
 func (p *Pool) QueueSpec() Queue { return p.view.Load().queue }
 
+// Room tells the pool that flows of another data path have ended, so that there may be
+// room for those who wait. Releases of leases tell it themselves.
+func (p *Pool) Room() {
+	if p.queue.waiting.Load() != 0 {
+		p.serve()
+	}
+}
+
 // serve grants what there is room for, in order. It is called, with no lock held,
 // after anything that may have made room.
 func (p *Pool) serve() {

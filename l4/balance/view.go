@@ -8,6 +8,7 @@ import (
 
 // view is what the data path sees. It is immutable but for counters.
 type view struct {
+	version    uint64   // counts publications of the pool
 	members    []Member // all that may get flows: eligible, of the tier in use
 	strategies []strategy
 	lane       *lane // nil: nobody is half-open or in slow start
@@ -38,8 +39,10 @@ type view struct {
 func (p *Pool) rebuildLocked() {
 	now := time.Now()
 	old := p.view.Load()
+	p.version++
 	v := &view{
-		hash: p.spec.Hash, seed: p.spec.Seed, queue: p.spec.Queue, retry: p.spec.Retry,
+		version: p.version,
+		hash:    p.spec.Hash, seed: p.spec.Seed, queue: p.spec.Queue, retry: p.spec.Retry,
 		sticky:   p.sticky,
 		backends: p.backends, addresses: p.addresses,
 		leaving: slices.Clone(p.leaving),
@@ -69,6 +72,9 @@ func (p *Pool) rebuildLocked() {
 	}
 	v.plain = !v.comparing && v.lane == nil && v.sticky == nil
 	p.view.Store(v)
+	if p.watch != nil {
+		p.watch()
+	}
 }
 
 // pickerLocked returns what chooses for s: the picker before, with its place, if
