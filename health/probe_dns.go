@@ -22,6 +22,8 @@ type dnsProber struct {
 	answer   string // in canonical form, see recordData
 }
 
+var dnsCheck = Check{Word: "dns", New: newDNSProber, Datagrams: true}
+
 func newDNSProber(s Spec, network, address string) Prober {
 	p := &dnsProber{
 		udp: s.dialer("udp", address), tcp: s.dialer(network, address), spec: s.DNS,

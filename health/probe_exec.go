@@ -36,6 +36,8 @@ type execProber struct {
 	env     []string
 }
 
+var execCheck = Check{Word: "exec", New: newExecProber}
+
 func newExecProber(s Spec, network, address string) Prober {
 	host, port := address, ""
 	if network != "unix" {

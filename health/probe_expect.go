@@ -26,6 +26,8 @@ type expectProber struct {
 	steps []Step
 }
 
+var expectCheck = Check{Word: "expect", New: newExpectProber}
+
 func newExpectProber(s Spec, network, address string) Prober {
 	return &expectProber{s.dialer(network, address), s.Expect}
 }

@@ -31,6 +31,8 @@ type grpcProber struct {
 	tls  *shaker // nil = no TLS
 }
 
+var grpcCheck = Check{Word: "grpc", New: newGRPCProber, TLS: func(s Spec) bool { return s.GRPC.TLS }}
+
 func newGRPCProber(s Spec, network, address string) Prober {
 	d := s.dialer(network, address)
 	p := &grpcProber{dialer: d, spec: s.GRPC}

@@ -54,6 +54,8 @@ type httpProber struct {
 	want statusRanges
 }
 
+var httpCheck = Check{Word: "http", New: newHTTPProber, TLS: func(s Spec) bool { return s.HTTP.TLS }}
+
 func newHTTPProber(s Spec, network, address string) Prober {
 	d := s.dialer(network, address)
 	p := &httpProber{dialer: d, spec: s.HTTP, want: s.HTTP.ExpectStatus}

@@ -22,6 +22,8 @@ type postgresProber struct {
 	caughtUp time.Time
 }
 
+var postgresCheck = Check{Word: "postgres", New: newPostgresProber, TLS: func(s Spec) bool { return s.Postgres.TLS }}
+
 func newPostgresProber(s Spec, network, address string) Prober {
 	p := &postgresProber{dialer: s.dialer(network, address), spec: s.Postgres}
 	if s.Postgres.TLS && network != "unix" { // which PostgreSQL never encrypts

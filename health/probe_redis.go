@@ -17,6 +17,8 @@ type redisProber struct {
 	shaker *shaker // nil = no TLS
 }
 
+var redisCheck = Check{Word: "redis", New: newRedisProber, TLS: func(s Spec) bool { return s.Redis.TLS }}
+
 func newRedisProber(s Spec, network, address string) Prober {
 	p := &redisProber{dialer: s.dialer(network, address), spec: s.Redis}
 	if s.Redis.TLS {

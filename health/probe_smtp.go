@@ -25,6 +25,8 @@ type smtpProber struct {
 	tls  *shaker
 }
 
+var smtpCheck = Check{Word: "smtp", New: newSMTPProber, TLS: func(s Spec) bool { return s.SMTP.StartTLS }}
+
 func newSMTPProber(s Spec, network, address string) Prober {
 	d := s.dialer(network, address)
 	return &smtpProber{d, s.SMTP, s.shaker(d)}

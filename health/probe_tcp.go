@@ -11,6 +11,8 @@ import (
 // completes the handshake.
 type tcpProber struct{ dialer }
 
+var tcpCheck = Check{Word: "tcp", New: newTCPProber}
+
 func newTCPProber(s Spec, network, address string) Prober {
 	return tcpProber{s.dialer(network, address)}
 }

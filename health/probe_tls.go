@@ -10,6 +10,8 @@ type tlsProber struct {
 	alpn []string
 }
 
+var tlsCheck = Check{Word: "tls", New: newTLSProber, TLS: func(Spec) bool { return true }}
+
 func newTLSProber(s Spec, network, address string) Prober {
 	d := s.dialer(network, address)
 	return &tlsProber{d, s.shaker(d), s.TLS.ALPN}

@@ -23,6 +23,8 @@ type udpProber struct {
 	ask Datagram
 }
 
+var udpCheck = Check{Word: "udp", New: newUDPProber, Datagrams: true}
+
 func newUDPProber(s Spec, network, address string) Prober {
 	d := s.dialer(network, address)
 	if d.network == "tcp" {

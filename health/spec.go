@@ -23,7 +23,7 @@ import (
 // Spec says how one target is checked. It is a plain value; config fills in the
 // defaults.
 type Spec struct {
-	Type string // a key of Types, or AllOf
+	Type string // a word of Checks, or AllOf
 
 	Interval     time.Duration // between the starts of two probes, > 0
 	FastInterval time.Duration // while the verdict is open or changing; 0 = Interval
@@ -70,39 +70,59 @@ const AllOf = "all"
 // NewProber makes the prober of one type; address has Spec.Port in it already.
 type NewProber func(s Spec, network, address string) Prober
 
-// Types is the whole list of checks, by the word that names them in the
-// configuration. "none" has no prober: its target is always up.
-var Types = map[string]NewProber{
-	"none":   nil,
-	"tcp":    newTCPProber,
-	"http":   newHTTPProber,
-	"tls":    newTLSProber,
-	"grpc":   newGRPCProber,
-	"expect": newExpectProber,
-	"udp":    newUDPProber,
-	"smtp":   newSMTPProber,
-	"exec":   newExecProber,
+// Check is what the rest of the house has to know of a type of checks. Its record stands
+// with its prober, in probe_NAME.go.
+type Check struct {
+	Word string    // that names it in the configuration
+	New  NewProber // nil of none, whose target is always up
 
-	"dns":      newDNSProber,
-	"postgres": newPostgresProber,
-	"mysql":    newMySQLProber,
-	"redis":    newRedisProber,
+	Datagrams bool            // it asks in datagrams, which no unix socket takes
+	TLS       func(Spec) bool // whether it shakes hands as Spec.TLS says; nil = never
+}
+
+// Checks is the whole list, in the order in which they are documented.
+var Checks = []Check{
+	tcpCheck, tlsCheck, httpCheck, grpcCheck, expectCheck, udpCheck, smtpCheck, execCheck,
+	dnsCheck, postgresCheck, mysqlCheck, redisCheck,
+	{Word: "none"},
+}
+
+// check returns the record of the type, if there is one.
+func (s Spec) check() (c Check, ok bool) {
+	for _, c := range Checks {
+		if c.Word == s.Type {
+			return c, true
+		}
+	}
+	return Check{}, false
+}
+
+// UsesTLS reports whether the check shakes hands.
+func (s Spec) UsesTLS() bool {
+	c, _ := s.check()
+	return c.TLS != nil && c.TLS(s)
+}
+
+// Datagrams reports whether the check asks in datagrams.
+func (s Spec) Datagrams() bool {
+	c, _ := s.check()
+	return c.Datagrams
 }
 
 // Prober returns what probes the address as s says; network and address are
 // net.Dialer's ("tcp" and "10.0.0.1:5432", or "unix" and "/path"). It is nil for
-// type none and panics for a type that is not in Types.
+// type none and panics for a type that is not in Checks.
 func (s Spec) Prober(network, address string) Prober {
-	newProber, ok := Types[s.Type]
+	c, ok := s.check()
 	switch {
 	case s.Type == AllOf:
 		return newAllProber(s, network, address)
 	case !ok:
 		panic("health: no check of type " + strconv.Quote(s.Type))
-	case newProber == nil:
+	case c.New == nil:
 		return nil
 	}
-	return newProber(s, network, s.address(network, address))
+	return c.New(s, network, s.address(network, address))
 }
 
 // address is where the probe goes: s.Port replaces the target's own.

@@ -217,7 +217,7 @@ func (p Pool) ParseBackends(data []byte) ([]balance.BackendSpec, error) {
 }
 
 // needsPort reports whether a check cannot be made of a unix socket.
-func needsPort(c health.Spec) bool { return c.Port != 0 || c.Type == "udp" || c.Type == "dns" }
+func needsPort(c health.Spec) bool { return c.Port != 0 || c.Datagrams() }
 
 // needsAddress reports whether connections or datagrams to the pool's backends
 // cannot be what they are to be on a unix socket.

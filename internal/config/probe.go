@@ -15,13 +15,19 @@ import (
 
 // This file has the keys of what a check asks; when it asks is in schema.go.
 
-// checkTypes are the words of health.Types.
-var checkTypes = []string{"tcp", "tls", "http", "grpc", "expect", "udp", "smtp", "exec", "dns", "postgres", "mysql", "redis", "none"}
+// checkTypes are the words for what can be asked.
+func checkTypes() []meaning[string] {
+	var words []string
+	for _, c := range health.Checks {
+		words = append(words, c.Word)
+	}
+	return themselves(words...)
+}
 
 // questionKeys are the keys that check and the items of checks have in common.
 func questionKeys(c *health.Spec) []key {
 	return append([]key{
-		choice("type", "tcp", &c.Type, themselves(checkTypes...)),
+		choice("type", "tcp", &c.Type, checkTypes()),
 		number("port", "0", &c.Port, 0, 65535),
 		section("tls",
 			text("server_name", "host name, or empty", `""`, &c.TLS.ServerName, plainHost),

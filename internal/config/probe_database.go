@@ -120,7 +120,6 @@ func (p *pool) ruledDatabase(o *object, prefix string, c *health.Spec) {
 			o.problem([]string{key("dns.answer"), key("dns.type"), key("dns.name")},
 				"%s is not what a record of type %s says; write it as in a zone file, such as 10.0.0.1 for type: A", o.told(key("dns.answer"), quote(c.DNS.Answer)), o.told(key("dns.type"), c.DNS.Type))
 		}
-		p.refuseUnix(o, key("type"), "takes no datagrams")
 	case "postgres":
 		ruledLogin(o, prefix, c.Type, c.Postgres.User)
 		ruledLag(o, key("postgres"), c.Postgres.Role, c.Postgres.MaxLag > 0)

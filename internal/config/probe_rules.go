@@ -98,8 +98,8 @@ func (p *pool) finishQuestions() {
 // ruled applies the rules of one question, whose keys are below prefix of o.
 func (p *pool) ruled(o *object, prefix string, c *health.Spec) {
 	q := asked{o, prefix, c}
-	for _, section := range []string{"http", "grpc", "expect", "udp", "smtp", "exec", "dns", "postgres", "mysql", "redis"} {
-		if q.gives(section) && c.Type != section {
+	for _, check := range health.Checks {
+		if section := check.Word; section != "tls" && q.gives(section) && c.Type != section { // tls is of several
 			q.problem([]string{section, "type"}, "has no effect with type: %s; set %s: %s, or remove it", q.told(q.key("type"), c.Type), q.key("type"), section)
 		}
 	}
@@ -113,7 +113,6 @@ func (p *pool) ruled(o *object, prefix string, c *health.Spec) {
 		}
 	case "udp":
 		q.ruleUDP()
-		p.refuseUnix(o, q.key("type"), "takes no datagrams")
 	case "exec":
 		c.Exec.Pool = p.Balance.Name
 		if len(c.Exec.Argv) == 0 {
@@ -121,6 +120,9 @@ func (p *pool) ruled(o *object, prefix string, c *health.Spec) {
 		}
 	}
 	p.ruledDatabase(o, prefix, c)
+	if c.Datagrams() {
+		p.refuseUnix(o, q.key("type"), "takes no datagrams")
+	}
 	if c.Port != 0 {
 		p.refuseUnix(o, q.key("port"), "has no port")
 	}
@@ -197,7 +199,7 @@ func (q asked) ruleUDP() {
 }
 
 func (q asked) ruleTLS() {
-	uses := usesTLS(q.Spec)
+	uses := q.UsesTLS()
 	if q.gives("tls") && !uses {
 		q.problem([]string{"tls", "type", q.Type + ".tls", q.Type + ".starttls"},
 			"has no effect on a check without TLS; set %s: tls, or turn on TLS in what belongs to the type, or remove it", q.key("type"))
@@ -208,27 +210,6 @@ func (q asked) ruleTLS() {
 	if q.gives("tls.ca") && q.TLS.NoVerify && q.TLS.CA != "" {
 		q.problem([]string{"tls.ca", "tls.verify"}, "nothing is verified against it with verify: false; remove one of the two")
 	}
-}
-
-// usesTLS reports whether a check shakes hands.
-func usesTLS(c *health.Spec) bool {
-	switch c.Type {
-	case "tls":
-		return true
-	case "http":
-		return c.HTTP.TLS
-	case "grpc":
-		return c.GRPC.TLS
-	case "smtp":
-		return c.SMTP.StartTLS
-	case "postgres":
-		return c.Postgres.TLS
-	case "mysql":
-		return c.MySQL.TLS
-	case "redis":
-		return c.Redis.TLS
-	}
-	return false
 }
 
 // refuseUnix reports a question that cannot be asked of a unix socket.

@@ -89,7 +89,8 @@ func TestEveryCheckTypeCanBeWritten(t *testing.T) {
 		"postgres": `, postgres: {user: poise}`,
 		"mysql":    `, mysql: {user: poise}`,
 	}
-	for typ := range health.Types {
+	for _, check := range health.Checks {
+		typ := check.Word
 		f, err := config.Parse("poise.yaml", []byte("services: {}\nruntime: {allow_exec: true}\npools: {a: {backends: [10.0.0.1:80], check: {type: "+typ+needs[typ]+"}}}\n"))
 		if err != nil {
 			t.Errorf("%s: %v", typ, err)
