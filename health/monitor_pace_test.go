@@ -197,3 +197,47 @@ func TestMonitorOneProbeInFlight(t *testing.T) {
 		}
 	})
 }
+
+// Case O-49's kind: what nothing could probe for a while is asked again over one interval,
+// and not all in the moment in which that is over. Here nothing takes the verdicts.
+func TestMonitorSpreadsOverdueProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var addresses []string
+		for i := range 50 {
+			addresses = append(addresses, fmt.Sprint("b", i))
+		}
+		tm := newTestMonitor(addresses...)
+		tm.Close()
+		free := make(chan struct{})
+		m := NewMonitor(func(string, bool, Status) { <-free })
+		defer m.Close()
+		m.prober = func(t Target) Prober { return tm.backends[t.Address] }
+		spec := Spec{Type: "tcp", Interval: 2 * time.Second, DownInterval: time.Minute, Timeout: time.Second, Rise: 1, Fall: 1}
+		var targets []Target
+		for _, a := range addresses {
+			tm.backends[a].set(errRefused, 0)
+			targets = append(targets, on(a, spec))
+		}
+		m.Set(targets)
+		time.Sleep(time.Hour)
+		for _, a := range addresses {
+			tm.backends[a].take()
+		}
+		freed := time.Now()
+		close(free)
+		time.Sleep(spec.Interval)
+		synctest.Wait()
+		atOnce := 0
+		for _, a := range addresses {
+			starts := tm.backends[a].take()
+			if len(starts) != 1 {
+				t.Errorf("%d probes of %s within an interval", len(starts), a)
+			} else if starts[0].Sub(freed) < spec.Interval/10 {
+				atOnce++
+			}
+		}
+		if atOnce > 20 {
+			t.Errorf("%d of %d come within a tenth of the interval", atOnce, len(addresses))
+		}
+	})
+}

@@ -14,6 +14,9 @@ const (
 	// the probes of many targets, or of both boxes of a pair, drift apart.
 	jitterShare = 0.1
 
+	// lateTimer is how late a timer may be on a busy machine.
+	lateTimer = 100 * time.Millisecond
+
 	// minInterval keeps a Spec without an interval from spinning.
 	minInterval = time.Millisecond
 )
@@ -23,7 +26,8 @@ const (
 type pace struct {
 	last   time.Time // start of the last probe; zero before the first
 	due    time.Time
-	factor float64 // of the pause after last, 1 ± jitterShare; drawn once, so that revising it often cannot stretch it
+	spread time.Time // when probes that are due again are all under way; zero = none is
+	factor float64   // of the pause after last, 1 ± jitterShare; drawn once, so that revising it often cannot stretch it
 }
 
 // begin makes a probe due within the start window of interval; draw in [0, 1)
@@ -41,17 +45,29 @@ func (p *pace) started(now time.Time, draw float64) {
 	p.last, p.factor = now, 1+jitterShare*(2*draw-1)
 }
 
-// next makes the probe due one interval after the start of the last one: start to
-// start, so that slow answers do not lower the rate.
+// next makes the probe due one interval after the start of the last one, which counts:
+// start to start, so that slow answers do not lower the rate.
 func (p *pace) next(interval time.Duration) {
-	p.due = p.after(interval)
+	p.due, p.spread = p.after(interval), time.Time{}
 }
 
-// again makes the probe due within one interval, for one that is to be made once more:
-// a pause of this process, which spoils the probes of many targets together, must not
-// have them all begin in the same moment. draw in [0, 1) says where in the interval.
+// overdue reports whether a probe comes so late that this process cannot have run for a
+// while, or was kept from it: later than the jitter of its interval makes probes of many
+// targets drift apart.
+func (p *pace) overdue(now time.Time, interval time.Duration) bool {
+	return now.Sub(p.due) > max(time.Duration(jitterShare*float64(interval)), lateTimer)
+}
+
+// again makes the probe due within one interval of the first of these calls since next,
+// for one that a pause of this process has spoilt or held up. A pause concerns many
+// targets together, which must not all be asked in the same moment; and however many
+// pauses follow, none waits for longer than that. draw in [0, 1) says where in what is
+// left of the interval.
 func (p *pace) again(now time.Time, interval time.Duration, draw float64) {
-	p.due = now.Add(time.Duration(draw * float64(max(interval, minInterval))))
+	if p.spread.IsZero() {
+		p.spread = now.Add(max(interval, minInterval))
+	}
+	p.due = now.Add(time.Duration(draw * float64(max(p.spread.Sub(now), 0))))
 }
 
 // revise follows a changed interval: it counts from the last probe, so that a

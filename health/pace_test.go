@@ -100,3 +100,45 @@ func TestPaceAgainIsSpread(t *testing.T) {
 		}
 	}
 }
+
+// Whatever pauses follow each other: a probe that is made again waits for one interval in
+// all, and one that counts begins a new account.
+func TestPaceAgainIsBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := rapid.Float64Range(0, 0.999)
+		interval := time.Duration(rapid.IntRange(10, 10_000).Draw(t, "ms")) * time.Millisecond
+		now := epoch
+		var p pace
+		for range rapid.IntRange(1, 3).Draw(t, "accounts") {
+			p.started(now, draw.Draw(t, "jitter"))
+			p.next(interval)
+			now = p.due.Add(time.Duration(rapid.IntRange(0, 100_000).Draw(t, "pause")) * time.Millisecond)
+			first := now
+			for range rapid.IntRange(1, 20).Draw(t, "pauses") {
+				p.again(now, interval, draw.Draw(t, "draw"))
+				if p.due.Before(now) || p.due.After(now) && p.due.After(first.Add(interval)) {
+					t.Fatalf("%v after the first pause it is due in %v, of an interval of %v", now.Sub(first), p.due.Sub(now), interval)
+				}
+				now = p.due.Add(time.Duration(rapid.IntRange(0, 1000).Draw(t, "late")) * time.Millisecond)
+			}
+		}
+	})
+}
+
+func TestPaceOverdue(t *testing.T) {
+	for _, c := range []struct {
+		late, interval time.Duration
+		want           bool
+	}{
+		{0, 2 * time.Second, false},
+		{150 * time.Millisecond, 2 * time.Second, false},
+		{250 * time.Millisecond, 2 * time.Second, true},
+		{80 * time.Millisecond, 50 * time.Millisecond, false},
+		{120 * time.Millisecond, 50 * time.Millisecond, true},
+	} {
+		p := pace{due: epoch}
+		if got := p.overdue(epoch.Add(c.late), c.interval); got != c.want {
+			t.Errorf("%v late, every %v: %v", c.late, c.interval, got)
+		}
+	}
+}

@@ -101,10 +101,26 @@ func (t *target) run() {
 		case <-t.ctx.Done():
 		case <-t.poke:
 		case <-timer.C:
-			t.probe()
+			if !t.postponed(time.Now()) {
+				t.probe()
+			}
 		}
 	}
 }
+
+// postponed gives a probe that comes late because this process did not run another time,
+// if there is one left within an interval: as late as this one, all others are due now.
+func (t *target) postponed(now time.Time) bool {
+	if !t.pace.overdue(now, t.repeat()) {
+		return false
+	}
+	t.pace.again(now, t.repeat(), t.monitor.rand())
+	return t.pace.due.After(now)
+}
+
+// repeat is over how long probes are spread that a pause of this process has held up. For
+// a backend that is down that is as short as for one that is up: the pause may be why.
+func (t *target) repeat() time.Duration { return min(t.interval(), t.cur.Spec.Interval) }
 
 // adopt follows what Set said last, if it is new, and reports whether there is
 // something to probe; if not the goroutine ends.
@@ -222,8 +238,10 @@ func (t *target) probe() {
 		}
 	}
 	t.mu.Unlock()
-	if t.pace.next(t.interval()); again {
-		t.pace.again(time.Now(), t.interval(), t.monitor.rand())
+	if again {
+		t.pace.again(time.Now(), t.repeat(), t.monitor.rand())
+	} else {
+		t.pace.next(t.interval())
 	}
 	if changed {
 		t.tell(t.up())
