@@ -25,6 +25,15 @@ type Load struct {
 // servers in use (Neoverse, Graviton, Ampere) as well.
 const cacheLine = 64
 
+// Line is the part of a pool that another data path needs. Its layout is fixed, too; a line
+// in shared memory has the size of a Load, and the rest of its words are the other path's.
+type Line struct {
+	Step    atomic.Uint64 // round-robin: turns handed out
+	Waiting atomic.Int64  // flows in the queue; while there are any, new ones have to come to the pool
+
+	_ [cacheLine - 2*8]byte
+}
+
 // Memory is where a pool counts, if another data path counts there too. The zero value is
 // the heap.
 type Memory struct {
@@ -33,6 +42,8 @@ type Memory struct {
 	// runs with the pool's lock held and must not call the pool. A Load is in use until its
 	// backend is no longer in Leaving.
 	Loads func([]BackendID) []*Load
+	// Line is of the pool's own; nil = on the heap. Step goes on where it was.
+	Line *Line
 	// Clock is CLOCK_MONOTONIC in milliseconds now, by which penalties are stamped.
 	Clock uint32
 }

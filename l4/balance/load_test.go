@@ -23,6 +23,55 @@ func TestLoadLayout(t *testing.T) {
 	}
 }
 
+// Turns of both data paths alternate, and go on in the next process. A queue of the process
+// before is forgotten.
+func TestLineIsShared(t *testing.T) {
+	var line Line
+	if unsafe.Offsetof(line.Step) != 0 || unsafe.Offsetof(line.Waiting) != 8 || unsafe.Sizeof(line) != cacheLine {
+		t.Error("the layout has changed")
+	}
+	line.Step.Store(1 << 40)
+	line.Waiting.Store(7)
+	memory := shared{}.memory()
+	memory.Line = &line
+	spec := poolSpec("round-robin", 3, 2, 1)
+	p := NewIn(memory, spec, nil)
+	counts := map[string]int{}
+	for i := range 600 {
+		plan := p.Plan()
+		turn := (line.Step.Load() - plan.From) % uint64(len(plan.Order))
+		want := plan.Members[plan.Order[turn]].ID.Name
+		if i%3 == 0 { // the other path takes it
+			line.Step.Add(1)
+			counts[want]++
+			continue
+		}
+		got := touch(t, p, flow(i))
+		if counts[got]++; got != want {
+			t.Fatalf("turn %d: %s, and the plan says %s", turn, got, want)
+		}
+		if i == 300 { // a change and back: turns go on
+			p.SetFlag(spec.Backends[2].id(), Down, true)
+			p.SetFlag(spec.Backends[2].id(), Down, false)
+		}
+	}
+	if counts["b0"] < 299 || counts["b0"] > 301 || counts["b1"] < 199 || counts["b1"] > 201 {
+		t.Errorf("%v", counts)
+	}
+	full := poolSpec("first", 100)
+	full.Backends[0].MaxConnections, full.Queue.Size = 1, 1
+	p = NewIn(memory, full, nil)
+	lease := acquire(t, p, flow(1))
+	var granted []int
+	c := newClient(1, &granted)
+	if at, err := p.Wait(&c.Waiter); at != 1 || err != nil || line.Waiting.Load() != 1 {
+		t.Errorf("place %d, %v; %d wait", at, err, line.Waiting.Load())
+	}
+	if lease.Release(); len(granted) != 1 || line.Waiting.Load() != 0 {
+		t.Errorf("granted %v, %d wait", granted, line.Waiting.Load())
+	}
+}
+
 // shared is memory that a test's own data path counts in, by backend.
 type shared map[BackendID]*Load
 

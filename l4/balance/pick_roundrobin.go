@@ -8,7 +8,7 @@ import (
 
 // roundRobin gives each member its turn, as often as its weight says and as
 // evenly spaced as the weights allow. The order of a whole cycle is computed
-// once; a pick is one atomic step along it, so any whole number of cycles is
+// once; a pick is one atomic step along it, which other data paths take as well, so any whole number of cycles is
 // exact however many pick at once.
 //
 // What a member still has to wait for its next turn outlives the picker, in
@@ -20,9 +20,8 @@ type roundRobin struct {
 	weights []uint64 // turns of each in a cycle
 	cycle   []uint32 // indices of members
 
-	_    [cacheLine]byte
-	step atomic.Uint64 // turns handed out
-	_    [cacheLine]byte
+	step *atomic.Uint64 // turns handed out by the pool
+	from uint64         // step at the beginning of the cycle
 }
 
 // maxCycle bounds the memory (256 KiB) and time (a few ms) of a cycle. It holds
@@ -36,7 +35,7 @@ func newRoundRobin(b Build) Picker {
 	if previous, ok := b.Previous.(*roundRobin); ok {
 		previous.settle()
 	}
-	p := &roundRobin{members: b.Members, weights: cycleWeights(b.Members)}
+	p := &roundRobin{members: b.Members, weights: cycleWeights(b.Members), step: b.step, from: b.step.Load()}
 	n := uint64(len(b.Members))
 	order := newTurns(len(b.Members))
 	length, fresh := uint64(0), true
@@ -54,7 +53,7 @@ func newRoundRobin(b Build) Picker {
 		p.cycle[i] = order.next()
 	}
 	if fresh && length > 0 {
-		p.step.Store(b.Rand() % length)
+		p.from -= b.Rand() % length
 	}
 	return p
 }
@@ -92,7 +91,7 @@ func (p *roundRobin) settle() {
 	if len(p.cycle) == 0 {
 		return
 	}
-	done := p.step.Load() % uint64(len(p.cycle))
+	done := (p.step.Load() - p.from) % uint64(len(p.cycle))
 	if done == 0 {
 		return // as it started
 	}
@@ -127,7 +126,7 @@ func (p *roundRobin) Pick(_ l4.Flow, skip func(*Backend) bool) *Backend {
 		}
 	}
 	// Light members can be far away in a cycle of heavy ones.
-	start := p.step.Load()
+	start := p.step.Load() - p.from
 	for i := range p.members {
 		b = p.members[(start+uint64(i))%uint64(len(p.members))].Backend
 		if !skip(b) {
@@ -138,6 +137,6 @@ func (p *roundRobin) Pick(_ l4.Flow, skip func(*Backend) bool) *Backend {
 }
 
 func (p *roundRobin) next() *Backend {
-	step := p.step.Add(1) - 1
+	step := p.step.Add(1) - 1 - p.from
 	return p.members[p.cycle[step%uint64(len(p.cycle))]].Backend
 }

@@ -1,6 +1,10 @@
 package balance
 
-import "github.com/poise-lb/poise/l4"
+import (
+	"sync/atomic"
+
+	"github.com/poise-lb/poise/l4"
+)
 
 // Member is an eligible backend with the weight it has now. Within a picker
 // every weight is positive.
@@ -26,8 +30,9 @@ type Build struct {
 	Rand     func() uint64 // uniform over all 64 bits; safe for concurrent use
 	Previous Picker        // the one being replaced, nil at first: a place to continue from
 
-	clock   *clock   // the pool's
-	typical *reading // latency over the whole pool, in µs
+	step    *atomic.Uint64 // of a round-robin
+	clock   *clock         // the pool's
+	typical *reading       // latency over the whole pool, in µs
 }
 
 // NewPicker builds a picker. It runs under the pool's mutex, once per change of

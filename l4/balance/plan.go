@@ -10,6 +10,7 @@ type Plan struct {
 	Algorithm string
 	Members   []PlanMember // in the order that Order and Tickets mean
 	Order     []uint32     // indices of Members: round-robin's cycle, maglev's table
+	From      uint64       // round-robin's Line.Step at the beginning of Order
 	Tickets   []Ticket     // of random and p2c; nil if all weights are equal
 	Tries     uint64       // the size of a Ticket, which is the sum of the weights
 	Hash      HashSpec     // of maglev
@@ -89,7 +90,7 @@ func (p *Plan) choose(by Picker) {
 		p.members(by.members)
 	case *roundRobin:
 		p.members(by.members)
-		p.Order = by.cycle
+		p.Order, p.From = by.cycle, by.from
 	case *random:
 		p.members(by.members)
 		p.lottery(by.lottery)

@@ -17,6 +17,7 @@ type Pool struct {
 	name   string
 	rand   func() uint64
 	memory Memory
+	line   *Line
 
 	// mu guards the following, every flag, weight and limit of a backend, and
 	// the order in which views are published.
@@ -37,7 +38,8 @@ type Pool struct {
 	budget   atomic.Pointer[budgetTerm]
 	denied   atomic.Uint64 // retries it did not allow
 	compared [2]compared
-	typical  reading // latency over all backends, µs
+	apart    atomic.Uint64 // turns of a second round-robin, which is compared
+	typical  reading       // latency over all backends, µs
 	clock    clock
 }
 
@@ -53,6 +55,11 @@ func NewIn(m Memory, spec Spec, rnd func() uint64) *Pool {
 	}
 	now := time.Now()
 	p := &Pool{name: spec.Name, rand: rnd, memory: m, clock: clock{start: now, from: m.Clock}}
+	if p.line = m.Line; p.line == nil {
+		p.line = new(Line)
+	}
+	p.line.Waiting.Store(0) // of a process before
+	p.queue.waiting = &p.line.Waiting
 	p.budget.Store(&budgetTerm{start: now})
 	p.Update(spec)
 	return p

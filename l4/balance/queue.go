@@ -29,8 +29,7 @@ type Waiter struct {
 // queue is first in, first out. Whoever comes while somebody waits gets ErrBusy
 // from Acquire, even if there is room at that moment: it is for the head.
 type queue struct {
-	waiting atomic.Int64 // how many; all that Acquire and Release look at
-	_       [cacheLine - 8]byte
+	waiting *atomic.Int64 // set once: how many; all that Acquire and Release look at
 
 	mu    sync.Mutex // guards the following
 	first *Waiter

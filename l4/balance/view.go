@@ -80,7 +80,10 @@ func (p *Pool) rebuildLocked() {
 // pickerLocked returns what chooses for s: the picker before, with its place, if
 // nothing it was built from has changed. p.mu is held.
 func (p *Pool) pickerLocked(s *strategy, v, old *view, before *strategy) Picker {
-	b := Build{Members: s.members, Hash: v.hash, Seed: v.seed, Rand: p.rand, clock: &p.clock, typical: &p.typical}
+	b := Build{Members: s.members, Hash: v.hash, Seed: v.seed, Rand: p.rand, clock: &p.clock, typical: &p.typical, step: &p.line.Step}
+	if len(v.strategies) > 0 { // two that share turns would not take turns
+		b.step = &p.apart
+	}
 	if before != nil {
 		if before.algorithm.Word == s.algorithm.Word && old.hash == v.hash && old.seed == v.seed && slices.Equal(before.members, s.members) {
 			return before.picker
