@@ -44,6 +44,38 @@ func (d dialer) dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
+// maxResting is how many ports at which answers to others may come are passed over in a
+// row, before there is none for a check.
+const maxResting = 16
+
+// dialDatagrams connects a socket for questions in datagrams. Nothing in an answer has to
+// say what it answers, so it must not come to a port at which answers to others may still
+// come. Ports that are no good are held until one is found, so that the kernel offers others.
+func (d dialer) dialDatagrams(ctx context.Context) (net.Conn, error) {
+	ports := notesOf(ctx).ports
+	for range maxResting {
+		conn, err := d.dial(ctx)
+		if err != nil || ports == nil || !ports.Rests(udpAddr(conn.LocalAddr()), udpAddr(conn.RemoteAddr())) {
+			return conn, err
+		}
+		defer conn.Close()
+	}
+	return nil, localFailure(syscall.EADDRNOTAVAIL)
+}
+
+// unanswered keeps the port of a question that has had no answer from others, which a late
+// one would reach. It is called before conn is closed.
+func unanswered(ctx context.Context, conn net.Conn) {
+	if ports := notesOf(ctx).ports; ports != nil {
+		ports.Rest(udpAddr(conn.LocalAddr()), udpAddr(conn.RemoteAddr()))
+	}
+}
+
+func udpAddr(a net.Addr) netip.AddrPort {
+	at := a.(*net.UDPAddr).AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}
+
 // local is the address to bind to, and how. The port is chosen when the socket is
 // connected and not when it is bound: then it has to be unused towards this one
 // backend only, and probes do not compete with clients' connections for ports.

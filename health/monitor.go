@@ -2,6 +2,7 @@ package health
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -36,6 +37,7 @@ type Monitor struct {
 	onChange func(key string, up bool, st Status)
 	prober   func(Target) Prober // Spec.Prober but for tests
 	rand     func() float64      // in [0, 1); safe for concurrent use
+	ports    Ports
 
 	// setMu makes Set and Close take turns; no target's goroutine waits for it.
 	setMu  sync.Mutex
@@ -47,15 +49,26 @@ type Monitor struct {
 	targets map[string]*target // written with setMu too
 }
 
+// Ports are the local ports that others on this host ask the same backends from over UDP:
+// a datagram that is late must reach neither a check nor a client that it is not for. Its
+// methods are called from many goroutines at once.
+type Ports interface {
+	// Rests reports whether an answer to another may still come to local.
+	Rests(local, backend netip.AddrPort) bool
+	// Rest keeps local from use towards backend while an answer may still come.
+	Rest(local, backend netip.AddrPort)
+}
+
 // NewMonitor returns a monitor without targets. onChange is told every change of
 // Status.Up and Status.Standby, in order per key. It runs on the target's goroutine, so it must not
 // block long; it must not call Set or Close, nor wait for a lock that a caller of
-// theirs holds, for they wait for it. It may call Status.
-func NewMonitor(onChange func(key string, up bool, st Status)) *Monitor {
+// theirs holds, for they wait for it. It may call Status. ports may be nil.
+func NewMonitor(onChange func(key string, up bool, st Status), ports Ports) *Monitor {
 	return &Monitor{
 		onChange: onChange,
 		prober:   func(t Target) Prober { return t.Spec.Prober(t.Network, t.Address) },
 		rand:     rand.Float64,
+		ports:    ports,
 		targets:  map[string]*target{},
 	}
 }

@@ -209,7 +209,7 @@ func TestMonitorSpreadsOverdueProbes(t *testing.T) {
 		tm := newTestMonitor(addresses...)
 		tm.Close()
 		free := make(chan struct{})
-		m := NewMonitor(func(string, bool, Status) { <-free })
+		m := NewMonitor(func(string, bool, Status) { <-free }, nil)
 		defer m.Close()
 		m.prober = func(t Target) Prober { return tm.backends[t.Address] }
 		spec := Spec{Type: "tcp", Interval: 2 * time.Second, DownInterval: time.Minute, Timeout: time.Second, Rise: 1, Fall: 1}

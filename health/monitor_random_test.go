@@ -40,7 +40,7 @@ type simulation struct {
 }
 
 func (s *simulation) run() error {
-	m := NewMonitor(s.changed)
+	m := NewMonitor(s.changed, nil)
 	m.prober = func(t Target) Prober { return simulated{s, t.Key} }
 	for range 40 {
 		var targets []Target

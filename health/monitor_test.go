@@ -96,7 +96,7 @@ func newTestMonitor(addresses ...string) *testMonitor {
 		tm.mu.Lock()
 		defer tm.mu.Unlock()
 		tm.changes = append(tm.changes, change{key, up})
-	})
+	}, nil)
 	tm.prober = func(t Target) Prober { return tm.backends[t.Address] }
 	return tm
 }

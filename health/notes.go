@@ -9,6 +9,7 @@ import (
 // its context, for few probers have any.
 type notes struct {
 	up          bool      // set before the probe: the state of the target
+	ports       Ports     // set before the probe; nil = all are free
 	answered    time.Time // when the answer was known; zero = when Probe returned
 	certExpires time.Time // zero = there was no certificate
 }
@@ -31,6 +32,12 @@ func answered(ctx context.Context) {
 	}
 }
 
+// withPorts returns a context for probes whose datagrams are to keep clear of the ports
+// of others.
+func withPorts(ctx context.Context, p Ports) context.Context {
+	return context.WithValue(ctx, notesKey{}, &notes{ports: p})
+}
+
 // result is what one probe found out.
 type result struct {
 	err         error         // of Probe
@@ -41,7 +48,7 @@ type result struct {
 // timed runs one probe of a target that is up or not, and measures how long it
 // took to know its answer.
 func timed(ctx context.Context, p Prober, up bool) result {
-	n := &notes{up: up}
+	n := &notes{up: up, ports: notesOf(ctx).ports}
 	start := time.Now()
 	err := p.Probe(context.WithValue(ctx, notesKey{}, n))
 	if n.answered.IsZero() {

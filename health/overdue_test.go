@@ -21,7 +21,7 @@ func TestOverdue(t *testing.T) {
 	spec := Spec{Type: "tcp", Interval: time.Second, FastInterval: time.Second, DownInterval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1}
 	synctest.Test(t, func(t *testing.T) {
 		probe, verdict := make(deaf), make(chan struct{})
-		m := NewMonitor(func(string, bool, Status) { <-verdict })
+		m := NewMonitor(func(string, bool, Status) { <-verdict }, nil)
 		m.prober = func(Target) Prober { return probe }
 		spec.InitialDown = true
 		m.Set([]Target{{Key: "web|a", Network: "tcp", Address: "127.0.0.1:1", Spec: spec}})

@@ -111,7 +111,7 @@ func (p *dnsProber) Probe(ctx context.Context) error {
 
 // overUDP asks once. A truncated answer decides nothing (RFC 2181, section 9).
 func (p *dnsProber) overUDP(ctx context.Context) (truncated bool, err error) {
-	conn, err := p.udp.dial(ctx)
+	conn, err := p.udp.dialDatagrams(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -130,6 +130,7 @@ func (p *dnsProber) overUDP(ctx context.Context) (truncated bool, err error) {
 	for {
 		n, err := conn.Read(buf)
 		if err != nil {
+			unanswered(ctx, conn)
 			return false, p.ioFailure(err, stray)
 		}
 		resp, ours, err := dnsReply(query, buf[:n])

@@ -254,7 +254,7 @@ func TestHTTPProbeRecoversFromErrorPages(t *testing.T) {
 		}
 	})
 	changes := make(chan bool, 10)
-	m := NewMonitor(func(_ string, up bool, _ Status) { changes <- up })
+	m := NewMonitor(func(_ string, up bool, _ Status) { changes <- up }, nil)
 	defer m.Close()
 	m.Set([]Target{{Key: "k", Network: s.network, Address: s.address, Spec: Spec{
 		Type: "http", Interval: 2 * time.Millisecond, Timeout: longTimeout, Rise: 2, Fall: 3,

@@ -156,7 +156,7 @@ func TestStatusTellsWhenTheCertificateExpires(t *testing.T) {
 	ca := newAuthority(t)
 	cert := ca.issue(t, ca.cert.NotAfter.Add(time.Hour), "127.0.0.1") // outlives its authority
 	s := newScripted(t, "tcp", overTLS(&tls.Config{Certificates: []tls.Certificate{cert}}, untilEnd))
-	m := NewMonitor(func(string, bool, Status) {})
+	m := NewMonitor(func(string, bool, Status) {}, nil)
 	defer m.Close()
 	m.Set([]Target{{Key: "k", Network: s.network, Address: s.address, Spec: Spec{
 		Type: "tls", TLS: TLS{CA: ca.file}, Interval: 10 * time.Millisecond, Timeout: longTimeout,

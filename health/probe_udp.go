@@ -34,12 +34,12 @@ func newUDPProber(s Spec, network, address string) Prober {
 }
 
 // Probe sends the datagram and judges the first one that comes back: the kernel
-// takes none but the backend's, and a new port has no old answers.
+// takes none but the backend's, and the port is one that no old answer comes to.
 func (p *udpProber) Probe(ctx context.Context) error {
 	if p.network == "unix" {
 		return failf(L4CON, "a unix socket takes no datagrams")
 	}
-	conn, err := p.dial(ctx)
+	conn, err := p.dialDatagrams(ctx)
 	if err != nil {
 		return err
 	}
@@ -52,6 +52,7 @@ func (p *udpProber) Probe(ctx context.Context) error {
 	buf := make([]byte, maxDatagram)
 	n, err := conn.Read(buf)
 	if err != nil {
+		unanswered(ctx, conn)
 		return datagramFailure(err)
 	}
 	m := p.ask.Expect.matcher()

@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -148,4 +149,66 @@ func TestUDPProbeEndsWithItsContext(t *testing.T) {
 		t.Errorf("returned after %v", took)
 	}
 	cancel()
+}
+
+// guarded are the ports of others, of which the first so many that are offered rest.
+type guarded struct {
+	mu     sync.Mutex
+	busy   int
+	rested []netip.AddrPort
+}
+
+func (g *guarded) Rests(_, _ netip.AddrPort) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.busy--
+	return g.busy >= 0
+}
+
+func (g *guarded) Rest(local, _ netip.AddrPort) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.rested = append(g.rested, local)
+}
+
+// A question in datagrams keeps clear of the ports at which answers to others may come,
+// and if it has no answer its own port is kept from them. Within a combination too.
+func TestDatagramPorts(t *testing.T) {
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	ask := Datagram{Send: "ping", Expect: Pattern{Text: "pong"}}
+	for name, spec := range map[string]Spec{
+		"udp": {Type: "udp", UDP: ask},
+		"dns": {Type: "dns", DNS: DNSQuery{Name: "example.org"}},
+		"all": {Type: AllOf, All: []Spec{{Type: "udp", UDP: ask, Timeout: time.Minute}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			probe := func(g *guarded) (from netip.AddrPort, err error) {
+				ctx, cancel := context.WithTimeout(withPorts(t.Context(), g), time.Minute)
+				defer cancel()
+				done := make(chan error, 1)
+				go func() { done <- timed(ctx, spec.Prober("udp", server.LocalAddr().String()), true).err }()
+				_ = server.SetReadDeadline(time.Now().Add(10 * time.Second))
+				if _, a, err := server.ReadFrom(make([]byte, 1500)); err == nil {
+					from = udpAddr(a)
+				}
+				cancel() // as a timeout does
+				return from, <-done
+			}
+			for _, busy := range []int{0, maxResting - 1} {
+				g := &guarded{busy: busy}
+				from, _ := probe(g)
+				if !from.IsValid() || len(g.rested) != 1 || g.rested[0] != from {
+					t.Errorf("with %d ports that rest: asked from %v, rested %v", busy, from, g.rested)
+				}
+			}
+		})
+	}
+	ctx := withPorts(t.Context(), &guarded{busy: maxResting})
+	if err := (Spec{Type: "udp", UDP: ask}).Prober("udp", server.LocalAddr().String()).Probe(ctx); !errors.Is(err, ErrLocal) {
+		t.Errorf("without a port: %v", err)
+	}
 }

@@ -3,7 +3,7 @@
 // A Monitor probes actively: one goroutine a target, a Prober that asks one
 // question over one socket, a Streak that turns answers into up or down.
 //
-//	m := health.NewMonitor(func(key string, up bool, st health.Status) { ... })
+//	m := health.NewMonitor(func(key string, up bool, st health.Status) { ... }, nil)
 //	m.Set(targets) // again after every reload; targets that stay keep their state
 //	defer m.Close()
 //

@@ -49,7 +49,7 @@ func TestSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, interval = 300, 2 * time.Second
 		c := &clocked{of: map[string]bool{}}
-		m := NewMonitor(func(string, bool, Status) {})
+		m := NewMonitor(func(string, bool, Status) {}, nil)
 		m.prober = func(tg Target) Prober { return clockedProber{c, tg.Key} }
 		defer m.Close()
 		set := func(interval time.Duration) {

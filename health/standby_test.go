@@ -92,7 +92,7 @@ func repeat(d time.Duration, n int) (list []time.Duration) {
 func watchStandby(t *testing.T, s Spec, address string) (promoted func()) {
 	t.Helper()
 	s.Interval, s.FastInterval, s.DownInterval, s.Timeout, s.Rise, s.Fall = 200*time.Millisecond, 0, time.Hour, longTimeout, 3, 3
-	m := NewMonitor(func(string, bool, Status) {})
+	m := NewMonitor(func(string, bool, Status) {}, nil)
 	t.Cleanup(m.Close)
 	m.Set([]Target{{Key: "a", Network: "tcp", Address: address, Spec: s}})
 	eventually(t, func() bool { st, _ := m.Status("a"); return st.Standby })

@@ -206,7 +206,7 @@ func (t *target) silence() {
 func (t *target) probe() {
 	start := time.Now()
 	t.pace.started(start, t.monitor.rand())
-	ctx, cancel := context.WithTimeout(t.ctx, t.cur.Spec.Timeout)
+	ctx, cancel := context.WithTimeout(withPorts(t.ctx, t.monitor.ports), t.cur.Spec.Timeout)
 	defer cancel()
 	t.mu.Lock()
 	t.abort, t.due = cancel, start.Add(t.cur.Spec.Timeout)

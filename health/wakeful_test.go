@@ -61,7 +61,7 @@ func (lateProber) Probe(ctx context.Context) error { <-ctx.Done(); return ctx.Er
 func TestLateProbeCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := make(chan bool, 1)
-		m := NewMonitor(func(_ string, up bool, _ Status) { told <- up })
+		m := NewMonitor(func(_ string, up bool, _ Status) { told <- up }, nil)
 		m.prober = func(Target) Prober { return lateProber{} }
 		m.Set([]Target{{Key: "k", Spec: Spec{Type: "tcp", Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1}}})
 		if up := <-told; up {

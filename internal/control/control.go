@@ -33,6 +33,8 @@ type Datapath interface {
 	CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Duration)
 	// Repeat has other backends asked what b, which has gone down, has not answered.
 	Repeat(b *balance.Backend)
+	// Ports are those of UDP sessions, which checks keep clear of.
+	health.Ports
 	// Connections is how many TCP connections are open.
 	Connections() int64
 	// Flush brings the counters of bytes and datagrams up to date.
@@ -69,7 +71,7 @@ func New(log *slog.Logger, data Datapath) *Control {
 		log: log, data: data, discovery: newDiscovery(log), operator: newOperator(log),
 		departures: map[*balance.Backend]departure{},
 	}
-	c.monitor = health.NewMonitor(c.checked)
+	c.monitor = health.NewMonitor(c.checked, data)
 	c.set.Store(&Set{})
 	return c
 }

@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,8 @@ type idlePath struct{}
 func (idlePath) CloseBackend(*balance.Backend, l4.Outcome, time.Duration) {}
 func (idlePath) Repeat(*balance.Backend)                                  {}
 func (idlePath) Connections() int64                                       { return 0 }
+func (idlePath) Rests(_, _ netip.AddrPort) bool                           { return false }
+func (idlePath) Rest(_, _ netip.AddrPort)                                 {}
 func (idlePath) Flush()                                                   {}
 func (idlePath) Stalled(*balance.Backend) (stalled, established int)      { return 0, 0 }
 

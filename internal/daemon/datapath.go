@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -75,6 +76,12 @@ func (p *datapath) CloseBackend(b *balance.Backend, o l4.Outcome, spread time.Du
 
 // Repeat has other backends asked what b, which has gone down, has not answered.
 func (p *datapath) Repeat(b *balance.Backend) { p.udp.Repeat(b) }
+
+// Rests reports whether an answer to a session may still come to a port.
+func (p *datapath) Rests(local, backend netip.AddrPort) bool { return p.udp.Rests(local, backend) }
+
+// Rest keeps a port from sessions with a backend while an answer to a check may come.
+func (p *datapath) Rest(local, backend netip.AddrPort) { p.udp.Rest(local, backend) }
 
 // Connections is how many TCP connections are open.
 func (p *datapath) Connections() int64 { return p.tcp.Active() }

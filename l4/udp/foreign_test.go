@@ -208,3 +208,50 @@ func TestNoForeignReplies(t *testing.T) {
 	}
 	t.Logf("%d questions, %d repeated, %d answers", asked, p.stats().Retries.Load(), heard)
 }
+
+// What a backend answers to a check that has given up does not reach a client.
+func TestPortsOfChecksAreNotGivenAway(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	fewPorts(t, "50000 50019")
+	p := start(t, specs(slow(t, "a", "127.0.0.1:9000")), fromElsewhere)
+	backend := netip.MustParseAddrPort("127.0.0.1:9000")
+	var checks []*net.UDPConn
+	for range 15 {
+		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.route.Source, 0)), net.UDPAddrFromAddrPort(backend))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Write(append([]byte("check "), 255))
+		local := c.LocalAddr().(*net.UDPAddr).AddrPort()
+		if p.Server.Rests(local, backend) {
+			t.Errorf("%s rests before it is asked from", local)
+		}
+		p.Server.Rest(local, backend)
+		if !p.Server.Rests(local, backend) {
+			t.Errorf("%s does not rest", local)
+		}
+		checks = append(checks, c)
+	}
+	for _, c := range checks {
+		c.Close()
+	}
+	var clients []*net.UDPConn
+	for i := range 15 {
+		c := p.dialFrom(netip.AddrFrom4([4]byte{127, 0, 1, byte(1 + i)}))
+		c.Write(question(i, 0, 1))
+		clients = append(clients, c)
+	}
+	answered := 0
+	for i, c := range clients {
+		foreign, n := hears(c, i, 500*time.Millisecond/time.Duration(1+i))
+		answered += n
+		if len(foreign) > 0 {
+			t.Error(foreign)
+		}
+	}
+	if answered == 0 {
+		t.Error("no client is answered")
+	}
+}

@@ -68,6 +68,27 @@ func (r *rests) has(local, backend netip.AddrPort) bool {
 	return until != 0 && int64(time.Since(started)) < until
 }
 
+// Rests reports whether a reply to a session may still come from a backend to a local
+// address and port that it has no socket at any more. Any goroutine may call it.
+func (s *Server) Rests(local, backend netip.AddrPort) bool {
+	r := s.restsNow()
+	return r != nil && r.has(local, backend)
+}
+
+// Rest keeps a port from the sessions with a backend until it can no longer reply to a
+// question that was asked from there now, by a check. Any goroutine may call it.
+func (s *Server) Rest(local, backend netip.AddrPort) {
+	if r := s.restsNow(); r != nil { // else there are no sessions
+		r.add(local, backend, slowReply+lateReplies)
+	}
+}
+
+func (s *Server) restsNow() *rests {
+	s.equipping.Lock()
+	defer s.equipping.Unlock()
+	return s.rests
+}
+
 // The zero AddrPort stands for all ports.
 
 // noteScarcity has all ports rest towards a backend for a moment: the search for one that
