@@ -28,7 +28,9 @@ type Status struct {
 	// or one above it that it needs; zero if it was shown none.
 	CertExpires time.Time
 
-	FailuresBy map[Reason]uint64 // without ROLE; never nil; the caller's own copy
+	// FailuresBy has an entry, 0 or more, for each reason that the check can give, or an
+	// earlier one of the target could. It is never nil, and the caller's own copy.
+	FailuresBy map[Reason]uint64
 }
 
 // Monitor keeps the verdicts on a set of targets.

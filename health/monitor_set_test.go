@@ -121,7 +121,7 @@ func TestMonitorDropsTheAnswerOfAReplacedCheck(t *testing.T) {
 		if n := len(a.take()); n < 25 {
 			t.Errorf("%d probes in a minute", n)
 		}
-		if st, _ := m.Status("pool|a"); !st.Up || len(st.FailuresBy) > 0 {
+		if st, _ := m.Status("pool|a"); !st.Up || failed(st) > 0 {
 			t.Errorf("%+v", st)
 		}
 		if ch := m.take(); ch != nil {

@@ -22,7 +22,7 @@ type dnsProber struct {
 	answer   string // in canonical form, see recordData
 }
 
-var dnsCheck = Check{Word: "dns", New: newDNSProber, Datagrams: true}
+var dnsCheck = Check{Word: "dns", New: newDNSProber, Fails: append(asking, DNS), Datagrams: true}
 
 func newDNSProber(s Spec, network, address string) Prober {
 	p := &dnsProber{

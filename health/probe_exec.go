@@ -36,7 +36,7 @@ type execProber struct {
 	env     []string
 }
 
-var execCheck = Check{Word: "exec", New: newExecProber}
+var execCheck = Check{Word: "exec", New: newExecProber, Fails: []Reason{PROC}}
 
 func newExecProber(s Spec, network, address string) Prober {
 	host, port := address, ""

@@ -26,7 +26,7 @@ type expectProber struct {
 	steps []Step
 }
 
-var expectCheck = Check{Word: "expect", New: newExpectProber}
+var expectCheck = Check{Word: "expect", New: newExpectProber, Fails: reading}
 
 func newExpectProber(s Spec, network, address string) Prober {
 	return &expectProber{s.dialer(network, address), s.Expect}

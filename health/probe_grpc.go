@@ -31,7 +31,7 @@ type grpcProber struct {
 	tls  *shaker // nil = no TLS
 }
 
-var grpcCheck = Check{Word: "grpc", New: newGRPCProber, TLS: func(s Spec) bool { return s.GRPC.TLS }}
+var grpcCheck = Check{Word: "grpc", New: newGRPCProber, Fails: asking, TLS: func(s Spec) bool { return s.GRPC.TLS }}
 
 func newGRPCProber(s Spec, network, address string) Prober {
 	d := s.dialer(network, address)

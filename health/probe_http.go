@@ -54,7 +54,7 @@ type httpProber struct {
 	want statusRanges
 }
 
-var httpCheck = Check{Word: "http", New: newHTTPProber, TLS: func(s Spec) bool { return s.HTTP.TLS }}
+var httpCheck = Check{Word: "http", New: newHTTPProber, Fails: asking, TLS: func(s Spec) bool { return s.HTTP.TLS }}
 
 func newHTTPProber(s Spec, network, address string) Prober {
 	d := s.dialer(network, address)

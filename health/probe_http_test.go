@@ -266,7 +266,7 @@ func TestHTTPProbeRecoversFromErrorPages(t *testing.T) {
 		t.Fatal("down twice")
 	}
 	st, _ := m.Status("k")
-	if n := st.FailuresBy[L7STS]; n != 20 || len(st.FailuresBy) != 1 {
+	if n := st.FailuresBy[L7STS]; n != 20 || failed(st) != 20 {
 		t.Errorf("failures %v, want 20 of %s", st.FailuresBy, L7STS)
 	}
 	if st.Reason != "" || st.Detail != "" {

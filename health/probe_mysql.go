@@ -22,7 +22,7 @@ type mysqlProber struct {
 	shaker *shaker // nil = no TLS
 }
 
-var mysqlCheck = Check{Word: "mysql", New: newMySQLProber, TLS: func(s Spec) bool { return s.MySQL.TLS }}
+var mysqlCheck = Check{Word: "mysql", New: newMySQLProber, Fails: append(asking, LAG), TLS: func(s Spec) bool { return s.MySQL.TLS }}
 
 func newMySQLProber(s Spec, network, address string) Prober {
 	p := &mysqlProber{dialer: s.dialer(network, address), spec: s.MySQL}

@@ -22,7 +22,7 @@ type postgresProber struct {
 	caughtUp time.Time
 }
 
-var postgresCheck = Check{Word: "postgres", New: newPostgresProber, TLS: func(s Spec) bool { return s.Postgres.TLS }}
+var postgresCheck = Check{Word: "postgres", New: newPostgresProber, Fails: append(asking, LAG), TLS: func(s Spec) bool { return s.Postgres.TLS }}
 
 func newPostgresProber(s Spec, network, address string) Prober {
 	p := &postgresProber{dialer: s.dialer(network, address), spec: s.Postgres}

@@ -17,7 +17,7 @@ type redisProber struct {
 	shaker *shaker // nil = no TLS
 }
 
-var redisCheck = Check{Word: "redis", New: newRedisProber, TLS: func(s Spec) bool { return s.Redis.TLS }}
+var redisCheck = Check{Word: "redis", New: newRedisProber, Fails: append(asking, LAG), TLS: func(s Spec) bool { return s.Redis.TLS }}
 
 func newRedisProber(s Spec, network, address string) Prober {
 	p := &redisProber{dialer: s.dialer(network, address), spec: s.Redis}

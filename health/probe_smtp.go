@@ -25,7 +25,7 @@ type smtpProber struct {
 	tls  *shaker
 }
 
-var smtpCheck = Check{Word: "smtp", New: newSMTPProber, TLS: func(s Spec) bool { return s.SMTP.StartTLS }}
+var smtpCheck = Check{Word: "smtp", New: newSMTPProber, Fails: asking, TLS: func(s Spec) bool { return s.SMTP.StartTLS }}
 
 func newSMTPProber(s Spec, network, address string) Prober {
 	d := s.dialer(network, address)

@@ -11,7 +11,7 @@ import (
 // completes the handshake.
 type tcpProber struct{ dialer }
 
-var tcpCheck = Check{Word: "tcp", New: newTCPProber}
+var tcpCheck = Check{Word: "tcp", New: newTCPProber, Fails: connecting}
 
 func newTCPProber(s Spec, network, address string) Prober {
 	return tcpProber{s.dialer(network, address)}

@@ -10,7 +10,7 @@ type tlsProber struct {
 	alpn []string
 }
 
-var tlsCheck = Check{Word: "tls", New: newTLSProber, TLS: func(Spec) bool { return true }}
+var tlsCheck = Check{Word: "tls", New: newTLSProber, Fails: connecting, TLS: func(Spec) bool { return true }}
 
 func newTLSProber(s Spec, network, address string) Prober {
 	d := s.dialer(network, address)

@@ -23,7 +23,7 @@ type udpProber struct {
 	ask Datagram
 }
 
-var udpCheck = Check{Word: "udp", New: newUDPProber, Datagrams: true}
+var udpCheck = Check{Word: "udp", New: newUDPProber, Fails: reading, Datagrams: true}
 
 func newUDPProber(s Spec, network, address string) Prober {
 	d := s.dialer(network, address)

@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -76,6 +77,7 @@ type Check struct {
 	Word string    // that names it in the configuration
 	New  NewProber // nil of none, whose target is always up
 
+	Fails     []Reason        // the reasons it can give, but for those of TLS and for ROLE
 	Datagrams bool            // it asks in datagrams, which no unix socket takes
 	TLS       func(Spec) bool // whether it shakes hands as Spec.TLS says; nil = never
 }
@@ -95,6 +97,31 @@ func (s Spec) check() (c Check, ok bool) {
 		}
 	}
 	return Check{}, false
+}
+
+// What checks can fail with that only connect, that read an answer, and that have a status
+// to look at in it. The capacity of each is its length, so that one is never the start of
+// two others.
+var (
+	connecting = []Reason{L4CON, L4TOUT}
+	reading    = []Reason{L4CON, L4TOUT, L7RSP, L7TOUT}
+	asking     = []Reason{L4CON, L4TOUT, L7RSP, L7STS, L7TOUT}
+)
+
+// Reasons lists why the check can fail. ROLE is not among them: a server with the other
+// role is on standby.
+func (s Spec) Reasons() []Reason {
+	can := map[Reason]bool{}
+	for _, one := range append([]Spec{s}, s.All...) {
+		c, _ := one.check()
+		for _, r := range c.Fails {
+			can[r] = true
+		}
+		if one.UsesTLS() {
+			can[L6RSP], can[L6TOUT] = true, true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(Reasons), func(r Reason) bool { return !can[r] })
 }
 
 // UsesTLS reports whether the check shakes hands.

@@ -63,6 +63,9 @@ func (t *target) update(want Target, draw float64) {
 		t.abort() // its answer is of no use any more
 	}
 	t.want, t.draw, t.fresh = want, draw, true
+	for _, r := range want.Spec.Reasons() {
+		t.status.FailuresBy[r] += 0 // so that there is an entry
+	}
 	switch {
 	case t.alive:
 		select {

@@ -58,17 +58,14 @@ func (c *Collector) readBackend(b *balance.Backend, before backendCounts, gone b
 	n.ejections = n.ejections.next(c.src.Ejections(b))
 	n.stateChanges = carry(before.stateChanges, c.src.StateChanges(b))
 	if st, ok := c.src.CheckStatus(b); ok {
-		n.checkFailures = make(map[health.Reason]carried, len(health.Reasons))
-		for _, r := range health.Reasons {
-			n.checkFailures[r] = before.checkFailures[r].next(st.FailuresBy[r])
-		}
+		n.checkFailures = carry(before.checkFailures, st.FailuresBy)
 	}
 	return n
 }
 
 // carry goes on with counts by kind, of which some may be new and others gone.
-func carry(before map[StateChange]carried, now map[StateChange]uint64) map[StateChange]carried {
-	next := make(map[StateChange]carried, len(now))
+func carry[K comparable](before map[K]carried, now map[K]uint64) map[K]carried {
+	next := make(map[K]carried, len(now))
 	for kind, c := range before {
 		next[kind] = c.next(now[kind])
 	}

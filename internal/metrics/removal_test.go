@@ -35,7 +35,7 @@ func TestRemovedBackend(t *testing.T) {
 	b.Stats.Connections.Add(10)
 	b.Stats.ConnectTime.Observe(time.Second)
 	src.ejections[b.ID()] = 2
-	src.checks[b.ID()] = health.Status{At: time.Now(), FailuresBy: map[health.Reason]uint64{health.L7STS: 3}}
+	src.checks[b.ID()] = health.Status{At: time.Now(), FailuresBy: map[health.Reason]uint64{health.L7STS: 3, health.L7TOUT: 0}}
 	scrape("configured", map[string]float64{
 		"poise_backend_connections{backend=b,pool=p}":                        1,
 		"poise_backend_connections_total{backend=b,pool=p}":                  10,

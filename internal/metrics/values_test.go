@@ -75,7 +75,7 @@ func TestValues(t *testing.T) {
 		datagrams: []*udp.Service{dns},
 		pools:     []*balance.Pool{pool, ab},
 		checks: map[balance.BackendID]health.Status{
-			ids[0]: {Up: true, At: time.Now(), Took: 1500 * time.Microsecond, CertExpires: time.Unix(1_900_000_000, 0)},
+			ids[0]: {Up: true, FailuresBy: map[health.Reason]uint64{health.L7STS: 0}, At: time.Now(), Took: 1500 * time.Microsecond, CertExpires: time.Unix(1_900_000_000, 0)},
 			ids[1]: {FailuresBy: map[health.Reason]uint64{health.L4CON: 9}},
 		},
 		ejections: map[balance.BackendID]uint64{ids[1]: 6},
