@@ -11,14 +11,14 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/poise-lb/poise/l4/disk"
+	"github.com/poise-lb/poise/l4/watch"
 )
 
 // shaker makes TLS of the connections of one target's probes.
 type shaker struct {
 	spec  TLS
 	host  string // verified if the spec has no server name
-	roots roots
+	roots *roots
 }
 
 // shaker returns what makes TLS of connections to the address of d.
@@ -28,7 +28,7 @@ func (s Spec) shaker(d dialer) *shaker {
 		host, _, _ = net.SplitHostPort(d.address)
 		host, _, _ = strings.Cut(host, "%") // a zone is this host's business
 	}
-	return &shaker{spec: s.TLS, host: host, roots: roots{file: s.TLS.CA}}
+	return &shaker{spec: s.TLS, host: host, roots: newRoots(s.TLS.CA)}
 }
 
 // shake does the handshake and notes when the certificate expires. The deadline
@@ -105,11 +105,19 @@ func handshakeFailure(err error) *Failure {
 // roots are the certificates of a file. It is read again when it has changed, so
 // that replacing it needs no reload.
 type roots struct {
-	file string
-
 	mu   sync.Mutex // guards the following
-	mark disk.Mark
-	read *x509.CertPool
+	file watch.File[*x509.CertPool]
+}
+
+func newRoots(path string) *roots {
+	parse := func(pem []byte) (*x509.CertPool, error) {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("no certificate in %s", path)
+		}
+		return pool, nil
+	}
+	return &roots{file: watch.File[*x509.CertPool]{Path: path, Limit: maxRoots, Parse: parse}}
 }
 
 // CheckFiles returns an error that begins with a key below check if a file that the
@@ -118,7 +126,7 @@ func (s *Spec) CheckFiles() error {
 	if s.TLS.CA == "" || s.TLS.NoVerify {
 		return nil
 	}
-	if _, err := (&roots{file: s.TLS.CA}).pool(); err != nil {
+	if _, err := newRoots(s.TLS.CA).pool(); err != nil {
 		return fmt.Errorf("tls.ca: %w", err)
 	}
 	return nil
@@ -130,22 +138,5 @@ const maxRoots = 8 << 20
 func (r *roots) pool() (*x509.CertPool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	stamp, err := disk.StampOf(r.file)
-	switch {
-	case err != nil:
-		return nil, err
-	case !r.mark.Changed(stamp):
-		return r.read, nil
-	}
-	pem, _, err := disk.Read(r.file, maxRoots)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("no certificate in %s", r.file)
-	}
-	r.read = pool
-	r.mark.Read()
-	return pool, nil
+	return r.file.Get()
 }

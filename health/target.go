@@ -220,7 +220,7 @@ func (t *target) probe() {
 		t.mu.Unlock()
 	}()
 
-	awake := watch(t.cur.Spec.Timeout)
+	awake := newWakeful(t.cur.Spec.Timeout)
 	res := timed(ctx, t.prober, t.up())
 	again := t.excuse(res.err, awake.end())
 

@@ -22,7 +22,7 @@ type wakeful struct {
 // looks is how often a probe that takes all its time is looked at.
 const looks = 16
 
-func watch(timeout time.Duration) *wakeful {
+func newWakeful(timeout time.Duration) *wakeful {
 	w := &wakeful{pace: max(timeout/looks, time.Millisecond), last: time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/poise-lb/poise/l4/disk"
+	"github.com/poise-lb/poise/l4/watch"
 )
 
 // lookInterval is how often a watched file is looked at. Polling works for every file
@@ -45,8 +46,8 @@ type Files[T any] struct {
 // the goroutine, once the file is one of those that are watched.
 type file[T any] struct {
 	FileTarget[T]
-	mark   disk.Mark
-	inode  disk.ID
+	mark   watch.Mark
+	inode  watch.ID
 	data   []byte // last good content
 	sum    [sha256.Size]byte
 	next   [sha256.Size]byte // content seen once that was written in place
@@ -165,7 +166,7 @@ func (w *Files[T]) lookAt(f *file[T]) (st FileStatus[T], changed bool) {
 // written into the same file counts only once it has stayed the same from one
 // look to the next: until then whoever writes may be in the middle of it.
 func (f *file[T]) read() (data []byte, fresh bool, err error) {
-	stamp, err := disk.StampOf(f.Path)
+	stamp, err := watch.StampOf(f.Path)
 	if err != nil {
 		f.forget()
 		return nil, false, err
@@ -173,7 +174,7 @@ func (f *file[T]) read() (data []byte, fresh bool, err error) {
 	if !f.mark.Changed(stamp) {
 		return nil, false, nil
 	}
-	if data, err = readFile(f.Path); err != nil {
+	if data, _, err = disk.Read(f.Path, MaxFile); err != nil {
 		f.forget()
 		return nil, false, err
 	}
@@ -193,7 +194,7 @@ func (f *file[T]) read() (data []byte, fresh bool, err error) {
 
 // forget makes the next content that can be read count, whatever it is.
 func (f *file[T]) forget() {
-	f.mark, f.inode, f.sum = disk.Mark{}, disk.ID{}, [sha256.Size]byte{}
+	f.mark, f.inode, f.sum = watch.Mark{}, watch.ID{}, [sha256.Size]byte{}
 }
 
 // concludeLocked moves the status by what was read and reports whether it has
@@ -215,8 +216,3 @@ func (f *file[T]) concludeLocked(data []byte, value T, err error) (changed bool)
 
 // MaxFile bounds what is read, some 100 000 backends.
 const MaxFile = 4 << 20
-
-func readFile(path string) ([]byte, error) {
-	data, _, err := disk.Read(path, MaxFile)
-	return data, err
-}

@@ -22,7 +22,7 @@ type watched struct {
 	told []string
 }
 
-func watch(t *testing.T, path string) *watched {
+func watchOne(t *testing.T, path string) *watched {
 	w := &watched{t: t, path: path}
 	w.Files = NewFiles(func(_ string, st FileStatus[string]) {
 		w.mu.Lock()
@@ -81,7 +81,7 @@ func TestFiles(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "list")
 		put(t, path, "one")
-		w := watch(t, path)
+		w := watchOne(t, path)
 		defer w.Close()
 		if st, _ := w.Status("k"); st.Value != "one" || !st.Good {
 			t.Errorf("Set did not read the file: %+v", st)
@@ -150,7 +150,7 @@ func TestFiles(t *testing.T) {
 func TestFileMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "list")
-		w := watch(t, path)
+		w := watchOne(t, path)
 		defer w.Close()
 		if st, _ := w.Status("k"); st.Good || st.Detail == "" {
 			t.Errorf("got %+v", st)
@@ -190,7 +190,7 @@ func TestFileLinks(t *testing.T) {
 		}
 		link("v0", "..data")
 		link("..data/list", "list")
-		w := watch(t, filepath.Join(dir, "list"))
+		w := watchOne(t, filepath.Join(dir, "list"))
 		defer w.Close()
 		w.expect("at first", "v0|")
 		link("v1", "..data")
@@ -229,7 +229,7 @@ func TestFilesUnread(t *testing.T) {
 func TestFilesAtRandom(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "list")
 	put(t, path, "x")
-	w := watch(t, path)
+	w := watchOne(t, path)
 	defer w.Close()
 	var writing sync.WaitGroup
 	writing.Go(func() {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/poise-lb/poise/l4/disk"
+	"github.com/poise-lb/poise/l4/watch"
 )
 
 // hostsTTL is how soon a change of /etc/hosts is noticed.
@@ -22,14 +22,14 @@ const hostsTTL = 5 * time.Second
 // each read again when it has changed.
 type system struct {
 	mu         sync.Mutex // guards the following
-	resolvConf cached[[]netip.AddrPort]
-	hostsFile  cached[map[string][]netip.Addr]
+	resolvConf watch.File[[]netip.AddrPort]
+	hostsFile  watch.File[map[string][]netip.Addr]
 }
 
 func newSystem(resolvConf, hosts string) *system {
 	return &system{
-		resolvConf: cached[[]netip.AddrPort]{path: resolvConf, parse: parseResolvConf},
-		hostsFile:  cached[map[string][]netip.Addr]{path: hosts, parse: parseHosts},
+		resolvConf: watch.File[[]netip.AddrPort]{Path: resolvConf, Limit: MaxFile, Parse: parseResolvConf},
+		hostsFile:  watch.File[map[string][]netip.Addr]{Path: hosts, Limit: MaxFile, Parse: parseHosts},
 	}
 }
 
@@ -38,7 +38,7 @@ func newSystem(resolvConf, hosts string) *system {
 func (s *system) servers() ([]netip.AddrPort, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	servers, err := s.resolvConf.get()
+	servers, err := s.resolvConf.Get()
 	if err != nil && !os.IsNotExist(err) && servers == nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (s *system) servers() ([]netip.AddrPort, error) {
 func (s *system) hosts(name string) []netip.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	byName, _ := s.hostsFile.get()
+	byName, _ := s.hostsFile.Get()
 	return byName[strings.ToLower(name)]
 }
 
@@ -94,35 +94,4 @@ func parseHosts(data []byte) (map[string][]netip.Addr, error) {
 		}
 	}
 	return byName, lines.Err()
-}
-
-// cached is what a file says, read again when the file has changed.
-type cached[T any] struct {
-	path  string
-	parse func([]byte) (T, error)
-	mark  disk.Mark
-	value T
-}
-
-// get returns what the file says, or with an error what it said last.
-func (c *cached[T]) get() (T, error) {
-	stamp, err := disk.StampOf(c.path)
-	if err != nil {
-		c.mark = disk.Mark{}
-		return c.value, err
-	}
-	if !c.mark.Changed(stamp) {
-		return c.value, nil
-	}
-	data, err := readFile(c.path)
-	if err != nil {
-		return c.value, err
-	}
-	value, err := c.parse(data)
-	if err != nil {
-		return c.value, err
-	}
-	c.value = value
-	c.mark.Read()
-	return value, nil
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 
 	"github.com/poise-lb/poise/l4/disk"
+	"github.com/poise-lb/poise/l4/watch"
 )
 
 // maxFile bounds what is read of one file. The bundle of all public authorities
@@ -15,10 +16,10 @@ import (
 const maxFile = 1 << 20
 
 // stamps returns those of all paths. A file that is not there has one, too.
-func stamps(paths []string) []disk.Stamp {
-	all := make([]disk.Stamp, len(paths))
+func stamps(paths []string) []watch.Stamp {
+	all := make([]watch.Stamp, len(paths))
 	for i, path := range paths {
-		all[i], _ = disk.StampOf(path)
+		all[i], _ = watch.StampOf(path)
 	}
 	return all
 }

@@ -1,48 +1,23 @@
 package cert
 
 import (
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/poise-lb/poise/l4/disk"
 )
-
-func TestFolders(t *testing.T) {
-	dir, ca := t.TempDir(), newAuthority("ca")
-	crt, key := fresh(ca)
-	for _, d := range []string{"a", "b", "b/c"} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(t, filepath.Join(dir, "a/crt"), crt)
-	write(t, filepath.Join(dir, "b/c/key"), key)
-	link(t, "../b/c/key", filepath.Join(dir, "a/key"))
-	got := folders(filepath.Join(dir, "a/key"))
-	if want := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b/c")}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	link(t, "loop", filepath.Join(dir, "loop"))
-	if got := folders(filepath.Join(dir, "loop")); len(got) < 40 || len(got) > 50 {
-		t.Errorf("a link to itself is followed %d times", len(got))
-	}
-}
 
 // What stays is said again after a day; what comes and goes, once a minute.
 func TestWarningsAreRationed(t *testing.T) {
 	log := new(logged)
 	source := &wailing{}
-	w := &watcher{sources: func() []Source { return []Source{{"service web", source}} }, log: log.logger(), tell: func(State) {}, dirs: map[string]disk.ID{}, said: map[string]said{}}
+	w := newWatcher(func() []Source { return []Source{{"service web", source}} }, log.logger(), func(State) {})
 	now := time.Now()
 	step := func(after time.Duration, want int, warnings ...string) {
 		t.Helper()
 		source.now = warnings
-		w.pass(now.Add(after))
+		w.pass(now.Add(after), func([]string) {})
 		if got := len(log.with("reason=")); got != want {
 			t.Errorf("after %v: %d lines, want %d", after, got, want)
 		}
@@ -66,8 +41,8 @@ func TestWarningsAreRationed(t *testing.T) {
 func TestWarningsNameTheirServices(t *testing.T) {
 	log, shared := new(logged), &wailing{now: []string{"a", "a"}}
 	sources := []Source{{"service web", shared}, {"pool db", shared}, {"service mqtt", &wailing{now: []string{"b"}}}}
-	w := &watcher{sources: func() []Source { return sources }, log: log.logger(), tell: func(State) {}, dirs: map[string]disk.ID{}, said: map[string]said{}}
-	w.pass(time.Now())
+	w := newWatcher(func() []Source { return sources }, log.logger(), func(State) {})
+	w.pass(time.Now(), func([]string) {})
 	for reason, of := range map[string]string{"a": `"service web, pool db"`, "b": `"service mqtt"`} {
 		if lines := log.with("need attention"); len(lines) != 2 || len(log.with("of="+of+" reason="+reason)) != 1 {
 			t.Errorf("no line about %s, of %s, in\n%s", reason, of, strings.Join(lines, ""))

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/poise-lb/poise/l4/disk"
+	"github.com/poise-lb/poise/l4/watch"
 )
 
 // part is one thing made of one or more files, which are only good together: a
@@ -23,7 +23,7 @@ type part[T any] struct {
 	problem problems          // why the files, as they are now, are not what is used
 	used    [sha256.Size]byte // digest of what value was made of
 	tried   [sha256.Size]byte // digest of what was last read, modes included
-	mark    disk.Mark
+	mark    watch.Mark
 }
 
 // news is what a refresh has done to a part.

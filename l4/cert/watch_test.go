@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/poise-lb/poise/l4/watch"
 )
 
 // logged is a log that can be read while it is written.
@@ -45,18 +47,18 @@ func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, 
 
 // Watching without polling, and without anything else.
 var (
-	byEvent = pace{poll: time.Hour, quiet: 20 * time.Millisecond, patience: time.Second, notify: fsnotify.NewWatcher}
-	byPoll  = pace{poll: 20 * time.Millisecond, notify: func() (*fsnotify.Watcher, error) { return nil, syscall.EMFILE }}
+	byEvent = watch.Pace{Poll: time.Hour, Quiet: 20 * time.Millisecond, Patience: time.Second}
+	byPoll  = watch.Pace{Poll: 20 * time.Millisecond, Notify: func() (*fsnotify.Watcher, error) { return nil, syscall.EMFILE }}
 )
 
 // start watches sources until the test ends, and returns when the first pass is over.
-func start(t testing.TB, p pace, sources ...Files) (*logged, *passes) {
+func start(t testing.TB, p watch.Pace, sources ...Files) (*logged, *passes) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	log, done, marker := new(logged), make(chan struct{}), &passes{seen: make(chan struct{}, 1)}
 	go func() {
 		defer close(done)
-		watch(ctx, func() []Source { return named(append(slices.Clone(sources), marker)...) }, log.logger(), func(State) {}, p)
+		newWatcher(func() []Source { return named(append(slices.Clone(sources), marker)...) }, log.logger(), func(State) {}).run(ctx, p)
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	marker.wait(t)
@@ -122,13 +124,13 @@ func fresh(ca *authority) (crt, key []byte) {
 	return ca.issue(k, nil, fmt.Sprintf("v%d.test", stepped)), keyPEM(k)
 }
 
-func paces(t *testing.T, test func(t *testing.T, p pace)) {
+func paces(t *testing.T, test func(t *testing.T, p watch.Pace)) {
 	t.Run("events", func(t *testing.T) { test(t, byEvent) })
 	t.Run("poll", func(t *testing.T) { test(t, byPoll) })
 }
 
 func TestWatchRenames(t *testing.T) {
-	paces(t, func(t *testing.T, p pace) {
+	paces(t, func(t *testing.T, p watch.Pace) {
 		ca, dir := newAuthority("ca"), t.TempDir()
 		crt, key := fresh(ca)
 		pair := Pair{Cert: write(t, filepath.Join(dir, "crt"), crt), Key: write(t, filepath.Join(dir, "key"), key)}
@@ -158,7 +160,7 @@ func TestWatchRenames(t *testing.T) {
 // As Kubernetes mounts a secret: the files are links into ..data, itself a link that
 // is swapped for one to another directory, and the old directory is removed.
 func TestWatchKubernetes(t *testing.T) {
-	paces(t, func(t *testing.T, p pace) {
+	paces(t, func(t *testing.T, p watch.Pace) {
 		ca, dir := newAuthority("ca"), t.TempDir()
 		version := 0
 		swap := func(crt, key []byte) {
@@ -247,7 +249,7 @@ func TestWatchFollowsPaths(t *testing.T) {
 
 // A pair that stays broken is one warning, whoever uses it, and the good one stays.
 func TestWatchWarnsOnce(t *testing.T) {
-	paces(t, func(t *testing.T, p pace) {
+	paces(t, func(t *testing.T, p watch.Pace) {
 		ca, dir := newAuthority("ca"), t.TempDir()
 		crt, key := fresh(ca)
 		pair := Pair{Cert: write(t, filepath.Join(dir, "crt"), crt), Key: write(t, filepath.Join(dir, "key"), key)}
@@ -282,7 +284,7 @@ func TestWatchWaitsForTheOtherHalf(t *testing.T) {
 	pair := Pair{Cert: write(t, filepath.Join(dir, "crt"), crt), Key: write(t, filepath.Join(dir, "key"), key)}
 	s := load(t, Spec{Certificates: []Pair{pair}}, nil)
 	// As long as files come, and until the end of patience, nothing is read.
-	log, _ := start(t, pace{poll: time.Hour, quiet: 3 * time.Second, patience: 3 * time.Second, notify: fsnotify.NewWatcher}, s)
+	log, _ := start(t, watch.Pace{Poll: time.Hour, Quiet: 3 * time.Second, Patience: 3 * time.Second}, s)
 	for range 3 {
 		crt, key = fresh(ca)
 		replace(t, pair.Cert, crt)
@@ -300,7 +302,7 @@ func TestWatchInBusyDirectory(t *testing.T) {
 	crt, key := fresh(ca)
 	pair := Pair{Cert: write(t, filepath.Join(dir, "crt"), crt), Key: write(t, filepath.Join(dir, "key"), key)}
 	s := load(t, Spec{Certificates: []Pair{pair}}, nil)
-	start(t, pace{poll: time.Hour, quiet: 30 * time.Second, patience: 200 * time.Millisecond, notify: fsnotify.NewWatcher}, s)
+	start(t, watch.Pace{Poll: time.Hour, Quiet: 30 * time.Second, Patience: 200 * time.Millisecond}, s)
 	stop := make(chan struct{})
 	var busy sync.WaitGroup
 	busy.Go(func() {
@@ -331,7 +333,7 @@ func TestWatchFollowsSources(t *testing.T) {
 	log, done := new(logged), make(chan struct{})
 	go func() {
 		defer close(done)
-		watch(ctx, func() []Source { mu.Lock(); defer mu.Unlock(); return slices.Clone(sources) }, log.logger(), func(State) {}, byPoll)
+		newWatcher(func() []Source { mu.Lock(); defer mu.Unlock(); return slices.Clone(sources) }, log.logger(), func(State) {}).run(ctx, byPoll)
 	}()
 	defer func() { cancel(); <-done }()
 	for range 3 {

@@ -1,10 +1,14 @@
-package disk
+// Package watch follows files: whether what is at a path has changed since it was read,
+// and when to look again. It does not care what is in them.
+package watch
 
 import (
 	"io/fs"
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/poise-lb/poise/l4/disk"
 )
 
 // ID tells a file that was written to from one that was replaced.
@@ -19,9 +23,9 @@ type Stamp struct {
 	unavailable string // a file that cannot be read has a stamp, too
 }
 
-// StampOf returns the stamp of what is at path, links followed, and the error of Stat.
+// StampOf returns the stamp of what is at path, links followed, and disk.Stat's error.
 func StampOf(path string) (Stamp, error) {
-	info, err := Stat(path)
+	info, err := disk.Stat(path)
 	s := infoStamp(info)
 	if err != nil {
 		s.unavailable = err.Error()
@@ -70,3 +74,38 @@ func (m *Mark) Changed(stamps ...Stamp) bool {
 
 // Read says that the files were read and used after the last call of Changed.
 func (m *Mark) Read() { m.read = m.settled }
+
+// A File is what the content of one file means, read again when the file has changed.
+// It is not for concurrent use.
+type File[T any] struct {
+	// Set once.
+	Path  string
+	Limit int64 // of its size
+	Parse func(data []byte) (T, error)
+
+	mark Mark
+	last T
+}
+
+// Get returns what the file means now. With an error it returns what it meant last.
+func (f *File[T]) Get() (T, error) {
+	stamp, err := StampOf(f.Path)
+	if err != nil {
+		f.mark = Mark{} // what comes back may have the old stamp
+		return f.last, err
+	}
+	if !f.mark.Changed(stamp) {
+		return f.last, nil
+	}
+	data, _, err := disk.Read(f.Path, f.Limit)
+	if err != nil {
+		return f.last, err
+	}
+	value, err := f.Parse(data)
+	if err != nil {
+		return f.last, err
+	}
+	f.last = value
+	f.mark.Read()
+	return value, nil
+}
