@@ -3,8 +3,9 @@ package health
 import (
 	"math/rand/v2"
 	"net/netip"
-	"sync"
 	"time"
+
+	"github.com/poise-lb/poise/internal/keyed"
 )
 
 // Status is what is known about one target.
@@ -41,14 +42,7 @@ type Monitor struct {
 	rand     func() float64      // in [0, 1); safe for concurrent use
 	ports    Ports
 
-	// setMu makes Set and Close take turns; no target's goroutine waits for it.
-	setMu  sync.Mutex
-	closed bool
-
-	running sync.WaitGroup // the goroutines of all targets, of removed ones too
-
-	mu      sync.Mutex         // guards the following
-	targets map[string]*target // written with setMu too
+	targets keyed.Set[string, *target]
 }
 
 // Ports are the local ports that others on this host ask the same backends from over UDP:
@@ -71,7 +65,6 @@ func NewMonitor(onChange func(key string, up bool, st Status), ports Ports) *Mon
 		prober:   func(t Target) Prober { return t.Spec.Prober(t.Network, t.Address) },
 		rand:     rand.Float64,
 		ports:    ports,
-		targets:  map[string]*target{},
 	}
 }
 
@@ -84,60 +77,32 @@ func NewMonitor(onChange func(key string, up bool, st Status), ports Ports) *Mon
 // reload. A Key that comes twice counts once, the first time. After Close, Set does
 // nothing.
 func (m *Monitor) Set(targets []Target) {
-	m.setMu.Lock()
-	defer m.setMu.Unlock()
-	if m.closed {
-		return
+	keys := make([]string, len(targets))
+	for i, t := range targets {
+		keys[i] = t.Key
 	}
-	keep := make(map[string]*target, len(targets))
-	for i, want := range targets {
-		if keep[want.Key] != nil {
-			continue
-		}
-		// The first probes are spread evenly over the start window.
-		draw := (float64(i) + m.rand()) / float64(len(targets))
-		if t := m.targets[want.Key]; t != nil {
-			t.update(want, draw)
-			keep[want.Key] = t
-		} else {
-			keep[want.Key] = newTarget(m, want, draw)
-		}
-	}
-	m.replace(keep)
-}
-
-// replace swaps the targets and silences those that are gone. It requires setMu.
-func (m *Monitor) replace(keep map[string]*target) {
-	m.mu.Lock()
-	old := m.targets
-	m.targets = keep
-	m.mu.Unlock()
-	for key, t := range old {
-		if keep[key] != t {
-			t.cancel()
-			defer t.silence()
-		}
-	}
+	// The first probes are spread evenly over the start window.
+	draw := func(i int) float64 { return (float64(i) + m.rand()) / float64(len(targets)) }
+	m.targets.Replace(
+		keys,
+		func(i int, l *keyed.Life) *target { return newTarget(m, l, targets[i], draw(i)) },
+		func(i int, t *target) { t.update(targets[i], draw(i)) },
+	)
 }
 
 // ProbeNow has a target probed at once instead of at its next turn, for somebody
 // who suspects it; the turns after that count from then. A probe that is under way
 // will do. It does nothing for an unknown key or one that is not probed.
 func (m *Monitor) ProbeNow(key string) {
-	m.mu.Lock()
-	t := m.targets[key]
-	m.mu.Unlock()
-	if t != nil {
+	if t, ok := m.targets.Get(key); ok {
 		t.hurry()
 	}
 }
 
 // Status returns what is known about a target, and whether it is one.
 func (m *Monitor) Status(key string) (Status, bool) {
-	m.mu.Lock()
-	t := m.targets[key]
-	m.mu.Unlock()
-	if t == nil {
+	t, ok := m.targets.Get(key)
+	if !ok {
 		return Status{}, false
 	}
 	return t.snapshot(), true
@@ -146,9 +111,7 @@ func (m *Monitor) Status(key string) (Status, bool) {
 // Overdue returns the key of a target whose probe has not ended, or whose verdict has
 // not been taken, for longer than that after the probe's timeout; "" if there is none.
 func (m *Monitor) Overdue(longer time.Duration) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for key, t := range m.targets {
+	for key, t := range m.targets.All() {
 		t.mu.Lock()
 		due := t.due
 		t.mu.Unlock()
@@ -160,10 +123,4 @@ func (m *Monitor) Overdue(longer time.Duration) string {
 }
 
 // Close ends all probing and waits for it.
-func (m *Monitor) Close() {
-	m.setMu.Lock()
-	defer m.setMu.Unlock()
-	m.closed = true
-	m.replace(map[string]*target{})
-	m.running.Wait()
-}
+func (m *Monitor) Close() { m.targets.Close() }

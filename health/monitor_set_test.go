@@ -188,7 +188,7 @@ func TestMonitorTypeNone(t *testing.T) {
 		if diff := cmp.Diff([]change{{"pool|b", true}}, m.take()); diff != "" {
 			t.Error(diff)
 		}
-		if b := m.targets["pool|b"]; b.alive {
+		if b, _ := m.targets.Get("pool|b"); b.alive {
 			t.Error("a target without a check keeps its goroutine")
 		}
 		if st, _ := m.Status("pool|b"); !st.Up || st.Reason != "" || st.FailuresBy[L4CON] == 0 {

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/poise-lb/poise/internal/keyed"
 )
 
 // target is one address under checks, with the goroutine that probes it. A target
@@ -13,10 +15,8 @@ import (
 type target struct {
 	// Set once.
 	monitor *Monitor
-	ctx     context.Context // ends when the target is removed
-	cancel  context.CancelFunc
+	life    *keyed.Life
 	poke    chan struct{} // capacity 1: want has changed
-	telling sync.Mutex    // held while onChange is told
 
 	mu     sync.Mutex // guards the following
 	want   Target     // what Set said last
@@ -38,12 +38,11 @@ type target struct {
 	excused int // failures in a row that were not counted
 }
 
-// newTarget starts checking. It requires the monitor's setMu.
-func newTarget(m *Monitor, want Target, draw float64) *target {
-	ctx, cancel := context.WithCancel(context.Background())
+// newTarget starts checking.
+func newTarget(m *Monitor, life *keyed.Life, want Target, draw float64) *target {
 	up := want.Spec.InitiallyUp()
 	t := &target{
-		monitor: m, ctx: ctx, cancel: cancel, poke: make(chan struct{}, 1),
+		monitor: m, life: life, poke: make(chan struct{}, 1),
 		status: Status{
 			Up: up, Verdict: want.Spec.Type == "none",
 			Since: time.Now(), FailuresBy: map[Reason]uint64{},
@@ -54,8 +53,8 @@ func newTarget(m *Monitor, want Target, draw float64) *target {
 	return t
 }
 
-// update hands over a new spec. It does not wait for the goroutine. It requires
-// the monitor's setMu.
+// update hands over a new spec. It does not wait for the goroutine. Updates of one
+// target take turns.
 func (t *target) update(want Target, draw float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +74,7 @@ func (t *target) update(want Target, draw float64) {
 	case want.Spec.Type != "none":
 		t.alive = true
 		t.pace.due = time.Time{} // whatever it was, it was another goroutine's
-		t.monitor.running.Go(t.run)
+		t.life.Go(t.run)
 	}
 }
 
@@ -98,10 +97,10 @@ func (t *target) hurry() {
 func (t *target) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for t.ctx.Err() == nil && t.adopt() {
+	for t.life.Err() == nil && t.adopt() {
 		timer.Reset(time.Until(t.pace.due))
 		select {
-		case <-t.ctx.Done():
+		case <-t.life.Done():
 		case <-t.poke:
 		case <-timer.C:
 			if !t.postponed(time.Now()) {
@@ -192,24 +191,14 @@ func (t *target) trust(now time.Time) {
 
 // tell tells of a change, unless the target is removed.
 func (t *target) tell(up bool) {
-	t.telling.Lock()
-	defer t.telling.Unlock()
-	if t.ctx.Err() == nil {
-		t.monitor.onChange(t.cur.Key, up, t.snapshot())
-	}
-}
-
-// silence returns when the target, which is removed, tells of nothing any more.
-func (t *target) silence() {
-	t.telling.Lock()
-	defer t.telling.Unlock()
+	t.life.Tell(func() { t.monitor.onChange(t.cur.Key, up, t.snapshot()) })
 }
 
 // probe runs one probe and draws the conclusions.
 func (t *target) probe() {
 	start := time.Now()
 	t.pace.started(start, t.monitor.rand())
-	ctx, cancel := context.WithTimeout(withPorts(t.ctx, t.monitor.ports), t.cur.Spec.Timeout)
+	ctx, cancel := context.WithTimeout(withPorts(t.life, t.monitor.ports), t.cur.Spec.Timeout)
 	defer cancel()
 	t.mu.Lock()
 	t.abort, t.due = cancel, start.Add(t.cur.Spec.Timeout)

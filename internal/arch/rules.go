@@ -21,7 +21,7 @@ var House = Rules{
 		"l4/tcp":     {"l4", "l4/balance", "l4/admit", "l4/cert", "l4/wire", "l4/tlsio", "l4/notice", "l4/service", "l4/sock", "l4/loop"},
 		"l4/udp":     {"l4", "l4/balance", "l4/admit", "l4/wire", "l4/notice", "l4/service", "l4/sock", "l4/loop"},
 
-		"health": {"l4/source", "l4/watch", "l4/wire", "internal/plural"},
+		"health": {"l4/source", "l4/watch", "l4/wire", "internal/keyed", "internal/plural"},
 		"bpf":    nil,
 		"l7":     {"l4", "l4/balance", "l4/wire"},
 
@@ -31,7 +31,8 @@ var House = Rules{
 		// These declare the small interfaces they call.
 		"internal/admin":   {"internal/plural"},
 		"internal/plural":  nil,
-		"internal/resolve": {"l4/disk", "l4/watch"},
+		"internal/keyed":   nil,
+		"internal/resolve": {"l4/disk", "l4/watch", "internal/keyed"},
 		"internal/hostnet": nil,
 		"internal/loadgen": {"internal/plural"},
 		"internal/spool":   nil,

@@ -4,17 +4,17 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/poise-lb/poise/internal/keyed"
 )
 
 // name is one name under watch, with the goroutine that looks it up.
 type name struct {
 	// Set once.
 	resolver *Resolver
-	ctx      context.Context // ends when the name is removed
-	cancel   context.CancelFunc
+	life     *keyed.Life
 	poke     chan struct{} // capacity 1: want has changed
 	asked    chan struct{} // closed when a lookup has ended
-	telling  sync.Mutex    // held while onChange is told
 
 	mu    sync.Mutex // guards the following
 	want  Target
@@ -23,14 +23,13 @@ type name struct {
 }
 
 // newName starts watching.
-func newName(r *Resolver, want Target) *name {
-	ctx, cancel := context.WithCancel(context.Background())
+func newName(r *Resolver, life *keyed.Life, want Target) *name {
 	n := &name{
-		resolver: r, ctx: ctx, cancel: cancel, want: want,
+		resolver: r, life: life, want: want,
 		poke: make(chan struct{}, 1), asked: make(chan struct{}),
 		rec: record{Status: Status{Since: time.Now()}},
 	}
-	r.running.Go(n.run)
+	life.Go(n.run)
 	return n
 }
 
@@ -57,7 +56,7 @@ func (n *name) update(want Target) {
 func (n *name) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for first := true; n.ctx.Err() == nil; {
+	for first := true; n.life.Err() == nil; {
 		wait, ok := n.ask()
 		if ok && first {
 			close(n.asked)
@@ -65,7 +64,7 @@ func (n *name) run() {
 		}
 		timer.Reset(wait)
 		select {
-		case <-n.ctx.Done():
+		case <-n.life.Done():
 		case <-n.poke:
 		case <-timer.C:
 		}
@@ -75,7 +74,7 @@ func (n *name) run() {
 // ask looks the name up once and returns how long to wait before the next time.
 // It is not ok if the lookup was given up because something else is wanted.
 func (n *name) ask() (wait time.Duration, ok bool) {
-	ctx, cancel := context.WithCancel(n.ctx)
+	ctx, cancel := context.WithCancel(n.life)
 	defer cancel()
 	n.mu.Lock()
 	want := n.want
@@ -104,17 +103,7 @@ func (n *name) ask() (wait time.Duration, ok bool) {
 
 // tell tells of a change, unless the name is removed.
 func (n *name) tell(key Key, st Status) {
-	n.telling.Lock()
-	defer n.telling.Unlock()
-	if n.ctx.Err() == nil {
-		n.resolver.onChange(key, st)
-	}
-}
-
-// silence returns when the name, which is removed, tells of nothing any more.
-func (n *name) silence() {
-	n.telling.Lock()
-	defer n.telling.Unlock()
+	n.life.Tell(func() { n.resolver.onChange(key, st) })
 }
 
 func (n *name) snapshot() Status {

@@ -22,8 +22,9 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/poise-lb/poise/internal/keyed"
 )
 
 // Kind is what is looked up about a name.
@@ -91,14 +92,7 @@ type Resolver struct {
 	lookup   func(context.Context, Target) answer // client.lookup but for tests
 	rand     func() float64                       // in [0, 1); safe for concurrent use
 
-	// setMu makes Set and Close take turns; no name's goroutine waits for it.
-	setMu  sync.Mutex
-	closed bool
-
-	running sync.WaitGroup // the goroutines of all names, of removed ones too
-
-	mu    sync.Mutex    // guards the following
-	names map[Key]*name // written with setMu too
+	names keyed.Set[Key, *name]
 }
 
 // New returns a resolver without names. onChange is told every change of a
@@ -109,7 +103,7 @@ type Resolver struct {
 // Status.
 func New(onChange func(Key, Status)) *Resolver {
 	c := newClient("/etc/resolv.conf", "/etc/hosts")
-	return &Resolver{onChange: onChange, lookup: c.lookup, rand: rand.Float64, names: map[Key]*name{}}
+	return &Resolver{onChange: onChange, lookup: c.lookup, rand: rand.Float64}
 }
 
 // Set makes these the names that are watched, exactly these and each by one
@@ -119,53 +113,28 @@ func New(onChange func(Key, Status)) *Resolver {
 // that is under way ends by itself. A Key that comes twice counts once, the first
 // time. After Close, Set does nothing.
 func (r *Resolver) Set(targets []Target) {
-	r.setMu.Lock()
-	defer r.setMu.Unlock()
-	if r.closed {
-		return
+	keys := make([]Key, len(targets))
+	for i, t := range targets {
+		keys[i] = t.Key
 	}
-	keep := make(map[Key]*name, len(targets))
-	for _, want := range targets {
-		if keep[want.Key] != nil {
-			continue
-		}
-		want.Servers = slices.Clone(want.Servers)
-		if n := r.names[want.Key]; n != nil {
-			n.update(want)
-			keep[want.Key] = n
-		} else {
-			keep[want.Key] = newName(r, want)
-		}
+	want := func(i int) Target {
+		t := targets[i]
+		t.Servers = slices.Clone(t.Servers)
+		return t
 	}
-	r.replace(keep)
-}
-
-// replace swaps the names and silences those that are gone. It requires setMu.
-func (r *Resolver) replace(keep map[Key]*name) {
-	r.mu.Lock()
-	old := r.names
-	r.names = keep
-	r.mu.Unlock()
-	for key, n := range old {
-		if keep[key] != n {
-			n.cancel()
-			defer n.silence()
-		}
-	}
+	r.names.Replace(
+		keys,
+		func(i int, l *keyed.Life) *name { return newName(r, l, want(i)) },
+		func(i int, n *name) { n.update(want(i)) },
+	)
 }
 
 // Settle waits until each name has been looked up once, be it in vain, or until
 // ctx ends.
 func (r *Resolver) Settle(ctx context.Context) {
-	r.mu.Lock()
-	var asked []<-chan struct{}
-	for _, n := range r.names {
-		asked = append(asked, n.asked)
-	}
-	r.mu.Unlock()
-	for _, a := range asked {
+	for _, n := range r.names.All() {
 		select {
-		case <-a:
+		case <-n.asked:
 		case <-ctx.Done():
 			return
 		}
@@ -174,20 +143,12 @@ func (r *Resolver) Settle(ctx context.Context) {
 
 // Status returns what is known about a name, and whether it is watched.
 func (r *Resolver) Status(key Key) (Status, bool) {
-	r.mu.Lock()
-	n := r.names[key]
-	r.mu.Unlock()
-	if n == nil {
+	n, ok := r.names.Get(key)
+	if !ok {
 		return Status{}, false
 	}
 	return n.snapshot(), true
 }
 
 // Close ends all lookups and waits for them.
-func (r *Resolver) Close() {
-	r.setMu.Lock()
-	defer r.setMu.Unlock()
-	r.closed = true
-	r.replace(map[Key]*name{})
-	r.running.Wait()
-}
+func (r *Resolver) Close() { r.names.Close() }

@@ -49,7 +49,6 @@ func newFake(does func(Target) answer) *fake {
 	f.Resolver = &Resolver{
 		onChange: f.told.add,
 		rand:     func() float64 { return 0 },
-		names:    map[Key]*name{},
 		lookup: func(_ context.Context, t Target) answer {
 			f.mu.Lock()
 			defer f.mu.Unlock()
