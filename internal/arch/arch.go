@@ -26,13 +26,18 @@ import (
 type Rules struct {
 	Module string // import path of the root
 
-	// Imports lists, for every package, what it may import of the module. A
-	// trailing "/..." stands for a folder and all below it. A package that is not
-	// a key is a finding: the table has to be complete to mean anything.
+	// Imports lists, for every package, what it may import of the module. The table has
+	// to be exact to mean anything: a package without a row is a finding, and so is
+	// permission that no file makes use of.
 	Imports map[string][]string
+	// TestImports lists what only the package's tests may import in addition.
+	TestImports map[string][]string
 	// Tests may be imported by every package's tests and by each other, and by
 	// nothing else.
 	Tests []string
+	// Planned packages do not exist yet. What they may import, and who may import
+	// them, is in the table before the first file is there to argue with.
+	Planned []string
 
 	Floors [][]string // top to bottom; see Rules.Downwards
 
@@ -104,6 +109,7 @@ func Check(fsys fs.FS, r Rules) (findings []string, err error) {
 			report(dir, "not in the import table: decide what it may import and add a row")
 		}
 	}
+	r.checkTable(files, report)
 	for name := range r.Long {
 		if !slices.ContainsFunc(files, func(f file) bool { return f.path == name }) {
 			report(name, "on the list of long files, but there is no such file")
@@ -125,11 +131,8 @@ func (r Rules) checkImports(f file, report func(where, format string, args ...an
 				report(f.path, "imports %s; in %s only %s may", imp, fence.Within, strings.Join(fence.Only, ", "))
 			}
 		}
-		if !within(imp, r.Module) {
-			continue
-		}
-		to := strings.TrimPrefix(strings.TrimPrefix(imp, r.Module), "/")
-		if to == f.dir { // an external test imports what it tests
+		to, ours := r.ours(imp)
+		if !ours || to == f.dir { // an external test imports what it tests
 			continue
 		}
 		if slices.Contains(r.Tests, to) {
@@ -138,10 +141,16 @@ func (r Rules) checkImports(f file, report func(where, format string, args ...an
 			}
 			continue
 		}
-		if allowed, known := r.Imports[f.dir]; known && !slices.ContainsFunc(allowed, func(p string) bool { return matches(to, p) }) {
+		allowed, known := r.Imports[f.dir]
+		if known && !slices.Contains(allowed, to) && !(f.test && slices.Contains(r.TestImports[f.dir], to)) {
 			report(f.path, "%s may not import %s", f.dir, to)
 		}
 	}
+}
+
+// ours returns the folder of an imported package, and whether it is of the module.
+func (r Rules) ours(imp string) (dir string, ours bool) {
+	return strings.TrimPrefix(strings.TrimPrefix(imp, r.Module), "/"), within(imp, r.Module)
 }
 
 func (r Rules) checkLength(f file, report func(where, format string, args ...any)) {
@@ -172,7 +181,7 @@ func (r Rules) Downwards() (findings []string) {
 	for _, from := range slices.Sorted(maps.Keys(r.Imports)) {
 		for to := range floor {
 			above, ok := floor[from]
-			allowed := slices.ContainsFunc(r.Imports[from], func(p string) bool { return matches(to, p) })
+			allowed := slices.Contains(r.Imports[from], to) || slices.Contains(r.TestImports[from], to)
 			if ok && allowed && from != to && floor[to] <= above {
 				findings = append(findings, fmt.Sprintf("%s may import %s, which is not below it", from, to))
 			}
@@ -240,12 +249,4 @@ func parse(fsys fs.FS, name string) (file, error) {
 // within reports whether p is dir or below it.
 func within(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, dir+"/")
-}
-
-// matches reports whether a row of the import table names package p.
-func matches(p, row string) bool {
-	if dir, ok := strings.CutSuffix(row, "/..."); ok {
-		return dir == "" || within(p, dir)
-	}
-	return p == row
 }

@@ -56,19 +56,22 @@ func moduleRoot(t *testing.T) string {
 	}
 }
 
-// small is a house of four rooms.
+// small is a house of four rooms, with a fifth planned.
 func small() Rules {
 	return Rules{
 		Module: "example.org/m",
 		Imports: map[string][]string{
 			"base":     nil,
 			"base/sys": nil,
-			"app":      {"base/..."},
+			"app":      {"base", "base/sys", "attic"},
+			"attic":    {"base"},
 			"lab":      nil,
 			"rig":      nil,
 		},
+		TestImports: map[string][]string{"base": {"base/sys"}},
 		Tests:       []string{"lab", "rig"},
-		Floors:      [][]string{{"app"}, {"base"}},
+		Planned:     []string{"attic"},
+		Floors:      [][]string{{"app"}, {"base"}, {"base/sys"}},
 		Fenced:      []Fence{{Import: "golang.org/x/sys", Within: "base", Only: []string{"base/sys"}}},
 		FolderNames: []string{"util"},
 		MaxLines:    20,
@@ -143,6 +146,49 @@ func TestCheck(t *testing.T) {
 			want:  []string{"new: not in the import table: decide what it may import and add a row"},
 		},
 		{
+			name:  "what only tests may",
+			files: map[string]string{"base/b.go": source("base", m+"base/sys")},
+			want:  []string{"base/b.go: base may not import base/sys"},
+		},
+		{
+			name: "permission that is not made use of",
+			files: map[string]string{
+				"app/a.go":       source("app", m+"base"),
+				"app/a_test.go":  source("app_test", m+"base/sys"),
+				"base/x_test.go": source("base"),
+			},
+			want: []string{
+				"app: may import base/sys, but no file outside tests does: take it out of the table",
+				"base: may import base/sys, but no test does: take it out of the table",
+			},
+		},
+		{
+			name:  "permission given twice",
+			rules: func(r *Rules) { r.TestImports["app"] = []string{"base/sys"} },
+			files: map[string]string{"app/a_test.go": source("app_test", m+"base/sys")},
+			want:  []string{"app: its tests may import base/sys, but all its files may: take it out of TestImports"},
+		},
+		{
+			name:  "row of a package that is gone",
+			rules: func(r *Rules) { r.Imports["cellar"] = []string{"base"} },
+			want:  []string{"cellar: in the import table, but there is no such package; if it will come, list it as planned"},
+		},
+		{
+			name:  "permission to import what is gone",
+			rules: func(r *Rules) { r.Imports["app"] = append(r.Imports["app"], "cellar") },
+			want:  []string{"app: may import cellar, but no file outside tests does: take it out of the table"},
+		},
+		{
+			name:  "planned, and there",
+			files: map[string]string{"attic/a.go": source("attic", m+"base")},
+			want:  []string{"attic: on the list of planned packages, but it exists"},
+		},
+		{
+			name:  "planned without a row",
+			rules: func(r *Rules) { r.Planned = append(r.Planned, "cellar") },
+			want:  []string{"cellar: on the list of planned packages, but not in the import table"},
+		},
+		{
 			name:  "fenced import",
 			files: map[string]string{"base/b.go": source("base", "golang.org/x/sys/unix")},
 			want:  []string{"base/b.go: imports golang.org/x/sys/unix; in base only base/sys may"},
@@ -184,7 +230,7 @@ func TestCheck(t *testing.T) {
 			name:  "stale rows in the list of long files",
 			rules: func(r *Rules) { r.Long["app/a.go"], r.Long["app/gone.go"] = "was long", "was there" },
 			want: []string{
-				"app/a.go: on the list of long files, but it has only 3 lines",
+				"app/a.go: on the list of long files, but it has only 4 lines",
 				"app/gone.go: on the list of long files, but there is no such file",
 			},
 		},
@@ -237,7 +283,8 @@ func TestCheck(t *testing.T) {
 		},
 		{
 			name:  "command comment in its own words",
-			files: map[string]string{"app/a.go": "// App runs.\npackage main\n"},
+			files: map[string]string{"app/main/m.go": "// App runs.\npackage main\n"},
+			rules: func(r *Rules) { r.Imports["app/main"] = nil },
 		},
 		{
 			name: "what the go command ignores",
@@ -256,9 +303,11 @@ func TestCheck(t *testing.T) {
 			}
 			tree := fstest.MapFS{
 				"base/base.go":    {Data: []byte(source("base"))},
+				"base/x_test.go":  {Data: []byte(source("base_test", m+"base", m+"base/sys"))},
 				"base/sys/sys.go": {Data: []byte(source("sys"))},
-				"app/a.go":        {Data: []byte(source("app", m+"base/sys"))},
+				"app/a.go":        {Data: []byte(source("app", m+"base", m+"base/sys"))},
 				"lab/lab.go":      {Data: []byte(source("lab"))},
+				"rig/rig.go":      {Data: []byte(source("rig"))},
 			}
 			for name, src := range tt.files {
 				tree[name] = &fstest.MapFile{Data: []byte(src)}
@@ -287,7 +336,7 @@ func TestDownwards(t *testing.T) {
 		t.Errorf("a sound table: %q", got)
 	}
 	rules.Floors = [][]string{{"app"}, {"base", "base/sys"}}
-	rules.Imports["base"] = []string{"app", "base/sys"}
+	rules.Imports["base"] = []string{"app"}
 	want := []string{
 		"base may import app, which is not below it",
 		"base may import base/sys, which is not below it",
