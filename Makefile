@@ -28,7 +28,7 @@ LDFLAGS := -X main.version=$(VERSION)
 export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
 .PHONY: help run test e2e check build bench gobench fuzz lab soak clean \
-	deps tested fmt format vet staticcheck tidy configs
+	deps tested log fmt format vet staticcheck tidy configs
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,7 +43,7 @@ e2e: deps tested ## end-to-end tests of the real binary, or parts of them (PART=
 	POISE_TEST_BINARY=$(TESTED) scripts/progress.sh $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(addprefix ./internal/e2e/,$(PART))
 
 # `make check test` is one run: make builds the target test once.
-check: fmt vet staticcheck tidy configs test ## everything CI checks: format, vet, staticcheck, go.mod, samples, tests
+check: log fmt vet staticcheck tidy configs test ## everything CI checks: the log, format, vet, staticcheck, go.mod, samples, tests
 
 build: ## build bin/poise, version stamped
 	@[[ -e bin/poise ]] || echo 'building: the first time takes about a minute'
@@ -75,6 +75,10 @@ deps:
 tested:
 	@mkdir -p $(dir $(TESTED))
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=v0.0.0-test' -o $(TESTED) ./cmd/poise
+
+log:
+	@scripts/check-log.sh --self
+	@scripts/check-log.sh
 
 format: ## rewrite the sources with gofumpt
 	$(GOFUMPT) -w .
