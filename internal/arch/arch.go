@@ -191,16 +191,25 @@ func (r Rules) Downwards() (findings []string) {
 	return findings
 }
 
-// read parses all Go files but those the go command ignores, too: folders named
-// testdata or vendor, or beginning with a dot or an underscore.
-func read(fsys fs.FS) (files []file, folders []string, err error) {
-	err = fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+// walk calls f for all files and folders but those the go command ignores, too: folders
+// named testdata or vendor, or beginning with a dot or an underscore.
+func walk(fsys fs.FS, f func(name string, d fs.DirEntry) error) error {
+	return fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		base := path.Base(name)
 		switch {
 		case err != nil:
 			return err
 		case d.IsDir() && name != "." && (base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")):
 			return fs.SkipDir
+		}
+		return f(name, d)
+	})
+}
+
+// read parses all Go files.
+func read(fsys fs.FS) (files []file, folders []string, err error) {
+	err = walk(fsys, func(name string, d fs.DirEntry) error {
+		switch {
 		case d.IsDir():
 			folders = append(folders, name)
 			return nil
