@@ -18,8 +18,8 @@ const (
 	//	client, client_port          address and port of the client: those a PROXY header
 	//	                             stated, if one did
 	//	peer, peer_port              who connected and sent that header; "" and 0 = the client
-	//	unique_id                    of the connection, in PROXY headers; "" = it has none
 	//	                             itself did
+	//	unique_id                    of the connection, in PROXY headers; "" = it has none
 	//	vip, vip_port                address and port it connected to
 	//	wait_ms                      until a backend was chosen; like all times: milliseconds
 	//	                             with three decimals, -1 = never reached

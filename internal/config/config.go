@@ -126,7 +126,7 @@ type Pool struct {
 	Source                netip.Addr       // local address towards the backends; the zero value leaves it to the kernel
 	Transparent           bool             // connect from the client's address instead
 	SendProxy             string           // PROXY header to the backends: "v1", "v2" or "v2-each" (UDP only); "" = none
-	ProxyTLVs             ProxyTLVs        // of versions 2
+	ProxyTLVs             ProxyTLVs        // fields of headers of version 2
 	TLS                   *cert.ClientSpec // nil = none
 	StartTLS              bool             // with TLS: ask a PostgreSQL server for it first
 	UDP                   bool             // a service with protocol udp uses it

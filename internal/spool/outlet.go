@@ -65,7 +65,7 @@ func (o *outlet[T]) write() {
 		case <-o.quit:
 			closing = true
 		}
-		o.drain()
+		o.writeQueued()
 		o.tellLosses()
 		rest.Reset(o.rest)
 		select {
@@ -76,9 +76,9 @@ func (o *outlet[T]) write() {
 	o.close()
 }
 
-// drain writes what is queued, but no more than one queue's length of it, so
+// writeQueued writes what is queued, but no more than one queue's length of it, so
 // that the writer gets to see its end under any load.
-func (o *outlet[T]) drain() {
+func (o *outlet[T]) writeQueued() {
 	for range cap(o.queue) {
 		select {
 		case item := <-o.queue:

@@ -42,8 +42,8 @@ func (p Pipe) Close() {
 // stream.
 func (p Pipe) Fill(fd, limit int) (n int, err Errno) { return splice(fd, int(p.w), limit) }
 
-// Drain moves up to limit bytes from the pipe to socket fd.
-func (p Pipe) Drain(fd, limit int) (n int, err Errno) { return splice(int(p.r), fd, limit) }
+// Empty moves up to limit bytes from the pipe to socket fd.
+func (p Pipe) Empty(fd, limit int) (n int, err Errno) { return splice(int(p.r), fd, limit) }
 
 func splice(from, to, limit int) (int, Errno) {
 	const flags = unix.SPLICE_F_MOVE | unix.SPLICE_F_NONBLOCK

@@ -29,7 +29,7 @@ func TestPipeMovesBytes(t *testing.T) {
 	if n != 7 || errno != 0 {
 		t.Fatal(n, errno)
 	}
-	if n, errno = p.Drain(c, n); n != 7 || errno != 0 {
+	if n, errno = p.Empty(c, n); n != 7 || errno != 0 {
 		t.Fatal(n, errno)
 	}
 	wait(t, d, sock.Readable)

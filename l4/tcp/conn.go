@@ -10,14 +10,15 @@ import (
 )
 
 // A conn is one client connection and the one to its backend, owned by a loop
-// from accept to the Session it leaves behind. It reads top to bottom as the
-// life of a connection: begin, connect, (queue.go), connected, (relay.go), finish. What
-// happens to it comes in through phase.go.
+// from accept to the Session it leaves behind. Its life is begin (here), what its first
+// bytes decide (front.go, secure.go), connect (attempt.go) with a wait for room
+// (queue.go), relay.go, ending.go, and finish (end.go). What happens to it comes in
+// through phase.go.
 type conn struct {
 	worker     *worker
 	route      *route
 	up         *Upstream // where it goes; nil while only its ClientHello knows
-	front      *front    // its beginning; nil = nobody looks at that
+	front      *front    // its first bytes; nil = they are not looked at
 	prev, next *conn
 	timer      loop.Timer
 	lease      balance.Lease
@@ -113,7 +114,7 @@ func (c *conn) refuse(o l4.Outcome) {
 	}
 	c.worker.server.Descriptors.Give(2)
 	c.report(o, l4.Proxy)
-	c.leave()
+	c.dismiss()
 	c.worker.release(c)
 }
 
@@ -127,8 +128,8 @@ func (c *conn) turnAway() {
 	c.client.fd = -1
 }
 
-// leave tells the policy that an admitted client has gone.
-func (c *conn) leave() {
+// dismiss tells the policy that an admitted client has gone.
+func (c *conn) dismiss() {
 	if c.admitted {
 		c.admitted = false
 		c.route.Admit.Release(c.flow.Client.Addr())
@@ -146,8 +147,8 @@ func (c *conn) relayExpired() {
 	if limit, outcome := c.quietLimit(); limit > 0 {
 		left := c.last + limit - c.worker.loop.Now()
 		if left > limit/2 {
-			left -= limit / 2 // see drains
-		} else if c.drains() {
+			left -= limit / 2 // see unackedFell
+		} else if c.unackedFell() {
 			left = max(left, limit/2)
 		}
 		if left <= 0 {
@@ -186,11 +187,11 @@ func (c *conn) quietLimit() (time.Duration, l4.Outcome) {
 	return spec.Idle, l4.Idle
 }
 
-// drains reports whether the kernels owe the peers less than when this was last asked.
+// unackedFell reports whether the kernels owe the peers less than when this was last asked.
 // They hold megabytes, and tell of room only when much of that has gone: a slow reader
 // makes progress without any byte of ours having moved. It has to be asked once before
 // the limit is over, or there is nothing to compare with.
-func (c *conn) drains() bool {
+func (c *conn) unackedFell() bool {
 	before := c.unacked
 	c.unacked = int32(sock.Unacked(int(c.client.fd)) + sock.Unacked(int(c.backend.fd)))
 	return 0 < c.unacked && c.unacked < before
@@ -200,7 +201,7 @@ func (c *conn) drains() bool {
 func (c *conn) expectProgress() {
 	c.last = c.worker.loop.Now()
 	if limit, _ := c.quietLimit(); limit > 0 {
-		next := limit / 2 // see drains
+		next := limit / 2 // see unackedFell
 		if every := c.route.Spec.Keepalive.lookEvery(); every > 0 {
 			next = min(next, max(every, settleAfter))
 		}

@@ -37,7 +37,7 @@ func (c *conn) finish(o l4.Outcome, by l4.Side) {
 	c.flushCounts()
 	c.report(o, by)
 	c.lease.Release()
-	c.leave()
+	c.dismiss()
 	c.route.service.Give()
 	w.release(c)
 }

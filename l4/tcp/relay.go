@@ -127,7 +127,7 @@ func (c *conn) copy(s, to *side) int {
 		// These are not the socket's bytes: how many there are says nothing about its
 		// queue, which shows itself when it is empty.
 	} else if s.tls != nil {
-		s.readable = !s.tls.Drained()
+		s.readable = !s.tls.Emptied()
 	} else if n < len(room) {
 		// The queue was empty at that moment, and what comes later is a new edge.
 		// A unix socket returns short at message boundaries too.
@@ -275,7 +275,7 @@ func (c *conn) deliver(s, to *side) bool {
 				c.freeBuffer(s)
 			}
 		} else {
-			n, errno = s.pipe.Drain(int(to.fd), int(s.inPipe))
+			n, errno = s.pipe.Empty(int(to.fd), int(s.inPipe))
 			s.inPipe -= int32(n)
 		}
 		if n > 0 {

@@ -205,9 +205,9 @@ func (c *Conn) Read(b []byte) (n int, errno sock.Errno) {
 	return n, 0
 }
 
-// Drained reports whether the last Read has taken all there was: the next one is worth
+// Emptied reports whether the last Read has taken all there was: the next one is worth
 // its while after Ready.
-func (c *Conn) Drained() bool { return c.empty }
+func (c *Conn) Emptied() bool { return c.empty }
 
 // Truncated reports, after the end has been read, that the peer has not said so in
 // TLS: whoever is in between may have cut the stream short.

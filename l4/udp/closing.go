@@ -46,7 +46,7 @@ func (k *closing) End(n int) (left int) {
 			if !s.welcome() && s.repeat() {
 				repeats++
 			} else {
-				s.retire(k.outcome, l4.Proxy)
+				s.depart(k.outcome, l4.Proxy)
 			}
 			n--
 		}

@@ -67,8 +67,8 @@ func (s *session) leave(o l4.Outcome, by l4.Side) {
 	w.loop.Start(&s.timer, s.expects())
 }
 
-// retire has an open session leave, and its client counted no more.
-func (s *session) retire(o l4.Outcome, by l4.Side) {
+// depart has an open session leave and its client dismissed.
+func (s *session) depart(o l4.Outcome, by l4.Side) {
 	s.leave(o, by)
 	s.dismiss()
 }
@@ -106,12 +106,12 @@ func (s *session) Expired(*loop.Timer) {
 		return
 	}
 	if s.told == refuses && s.asks { // no socket listens there any more
-		s.retire(l4.Idle, l4.Backend)
+		s.depart(l4.Idle, l4.Backend)
 		return
 	}
 	if s.firstByte != l4.Unreached {
 		if s.owed() {
-			s.retire(l4.OK, l4.Proxy)
+			s.depart(l4.OK, l4.Proxy)
 		} else {
 			s.end(l4.OK, l4.Proxy)
 		}
@@ -122,7 +122,7 @@ func (s *session) Expired(*loop.Timer) {
 		// One that hangs looks the same: for that there are active checks.
 		s.tell(answers)
 	}
-	s.retire(l4.Idle, l4.Backend)
+	s.depart(l4.Idle, l4.Backend)
 }
 
 // end closes the session's socket, accounts for it and reports it. No datagram of it

@@ -58,7 +58,7 @@ func (w *worker) makePlace(r *receiver, svc *Service) bool {
 	if s == nil {
 		return false
 	}
-	s.retire(l4.Idle, l4.Proxy)
+	s.depart(l4.Idle, l4.Proxy)
 	return true
 }
 
