@@ -61,6 +61,10 @@ func sample() Status {
 					Name: "standby", Address: "10.0.1.11:5432", State: "up", Weight: 100, Backup: true, Rates: &Rates{},
 					Check: &Check{Type: "tcp", Up: true, Reason: "L4TOUT", Detail: "no connection within 1s", At: now, Since: now.Add(-time.Hour), Probes: 12},
 				},
+				{
+					Name: "replica", Address: "10.0.1.12:5432", State: "standby", Reason: "ROLE: a replica, want the primary", Weight: 100, Rates: &Rates{},
+					Check: &Check{Type: "postgres", Reason: "ROLE", Detail: "a replica, want the primary", At: now, Since: now.Add(-time.Hour), Probes: 12},
+				},
 			}},
 			{Name: "brokers", Balance: "maglev", Eligible: 1, Backends: []Backend{
 				{Name: "10.0.2.1:1883", Address: "10.0.2.1:1883", State: "up", Weight: 100, Connections: 130, Total: 9100, Rates: &Rates{0.3, 812, 95_310}, ConnectP50: 0.0051, ConnectP99: 1.21},
