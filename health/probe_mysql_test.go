@@ -214,7 +214,9 @@ func TestMariaDBPrimaryAndReplica(t *testing.T) {
 		probeUntil(t, brief, isUp)
 	})
 	t.Run("promoted", func(t *testing.T) {
+		promoted := watchStandby(t, spec(func(m *MySQL) { m.Role = Primary }), replica.address)
 		replica.do(t, "STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = 0")
+		promoted()
 		wantReason(t, probeOnce(replicates, longTimeout), ROLE)
 		if err := probeOnce(spec(func(m *MySQL) { m.Role, m.MaxLag = Primary, time.Second }).Prober("tcp", replica.address), longTimeout); err != nil {
 			t.Error(err)

@@ -72,12 +72,43 @@ func TestStrangersBroker(t *testing.T) {
 		}
 		wantNoneEjected(t, p, after)
 	}
+	publish := publisher(t, listen)
 	good("nothing")
 	for _, nonsense := range []string{getRequest, tlsHello, "PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n" + mqttConnect} {
 		for range 30 {
 			rig.SayFrom(t, "127.0.0.1", listen, nonsense, 100)
+			publish()
 		}
 		good(fmt.Sprintf("%.10q", nonsense))
+	}
+}
+
+// publisher is a client that stays and publishes: each call sends one message and waits
+// until the broker has it.
+func publisher(t *testing.T, at string) (publish func()) {
+	t.Helper()
+	c, err := net.Dial("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	exchange := func(say string, want []byte) {
+		t.Helper()
+		got := make([]byte, len(want))
+		_ = c.SetDeadline(time.Now().Add(rig.Patience))
+		if _, err := io.WriteString(c, say); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("the publisher said %q and got %x, %v", say, got, err)
+		}
+	}
+	exchange(strings.Replace(mqttConnect, "id", "pu", 1), mqttAccepted)
+	id := byte(0)
+	return func() {
+		t.Helper()
+		id++
+		exchange("\x32\x06\x00\x01t\x00"+string([]byte{id})+"m", []byte{0x40, 2, 0, id}) // QoS 1
 	}
 }
 

@@ -2,7 +2,9 @@ package lab
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,4 +86,78 @@ func TestLabUDPLocalPorts(t *testing.T) {
 	if _, _, err := rig.DialUDPFrom(t, l.Client, rig.LabFront).Ask(); err != nil {
 		t.Errorf("there is room again: %v", err)
 	}
+}
+
+// Where all ports wait for a reply, newcomers are dropped and counted, and nothing that
+// is late reaches a client that it is not for.
+func TestLabUDPLateReplies(t *testing.T) {
+	t.Parallel()
+	for _, replies := range []int{0, 1} {
+		t.Run(fmt.Sprintf("replies %d", replies), func(t *testing.T) {
+			t.Parallel()
+			const wave = 15 // three quarters of the ports, which sessions may have
+			l := lab.New(t)
+			backend := rig.ListenUDP(t, l.Backend1, "10.78.0.11:9001")
+			answerLate(t, backend, 300*time.Millisecond)
+			p := rig.StartOn(t, l, rig.UDPConfig(rig.LabFront, fmt.Sprintf("idle: 5s, replies: %d", replies),
+				"check: {type: none}", rig.Member("one", "10.78.0.11:9001")))
+			l.Balancer.Set(t, "net.ipv4.tcp_max_tw_buckets", "0") // the test's own requests need ports too
+			l.Balancer.Set(t, "net.ipv4.ip_local_port_range", "40000 40019")
+			p.MustReload(t, rig.UDPConfig(rig.LabFront, fmt.Sprintf("idle: 5s, replies: %d", replies),
+				"check: {type: none}, max_connections: 1000", rig.Member("one", "10.78.0.11:9001"))) // reads the range anew
+			var clients []*rig.UDPClient
+			for i := range 2 * wave {
+				c := rig.DialUDPFrom(t, l.Client, rig.LabFront)
+				if _, err := fmt.Fprintf(c, "client %d", i); err != nil {
+					t.Fatal(err)
+				}
+				clients = append(clients, c)
+				if i == wave-1 {
+					rig.Eventually(t, "the first wave to have sessions", func() bool { return p.Status(t).Connections == wave })
+				}
+			}
+			answered := 0
+			for i, c := range clients {
+				for wait := time.Second; ; wait = 20 * time.Millisecond {
+					_ = c.SetReadDeadline(time.Now().Add(wait / time.Duration(1+i/wave*9)))
+					buf := make([]byte, 64)
+					n, err := c.Read(buf)
+					if err != nil {
+						break
+					}
+					answered++
+					if want := fmt.Sprintf("client %d", i); string(buf[:n]) != want {
+						t.Errorf("client %d got what is for %q", i, buf[:n])
+					}
+				}
+			}
+			refused := p.Metrics(t)[`poise_service_refused_total{reason="no_local_port",service="web"}`]
+			if answered < wave || float64(answered)+refused != 2*wave {
+				t.Errorf("%d of %d are answered and %v refused", answered, 2*wave, refused)
+			}
+		})
+	}
+}
+
+// answerLate sends back what comes, each after the same time, until the test ends.
+func answerLate(t *testing.T, c *net.UDPConn, after time.Duration) {
+	t.Helper()
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			buf := make([]byte, 1500)
+			n, from, err := c.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				time.Sleep(after)
+				_, _ = c.WriteToUDPAddrPort(buf[:n], from)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		c.Close()
+		serving.Wait()
+	})
 }
