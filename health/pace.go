@@ -17,6 +17,9 @@ const (
 	// lateTimer is how late a timer may be on a busy machine.
 	lateTimer = 100 * time.Millisecond
 
+	// maxSpreads is how often in a row overdue probes get another interval.
+	maxSpreads = 3
+
 	// minInterval keeps a Spec without an interval from spinning.
 	minInterval = time.Millisecond
 )
@@ -24,10 +27,11 @@ const (
 // pace says when a target's next probe is due. It is pure: now and the random
 // draws come in.
 type pace struct {
-	last   time.Time // start of the last probe; zero before the first
-	due    time.Time
-	spread time.Time // when probes that are due again are all under way; zero = none is
-	factor float64   // of the pause after last, 1 ± jitterShare; drawn once, so that revising it often cannot stretch it
+	last    time.Time // start of the last probe; zero before the first
+	due     time.Time
+	spread  time.Time // when probes that are due again are all under way; zero = none is
+	spreads int       // how many such times there have been in a row
+	factor  float64   // of the pause after last, 1 ± jitterShare; drawn once, so that revising it often cannot stretch it
 }
 
 // begin makes a probe due within the start window of interval; draw in [0, 1)
@@ -48,7 +52,7 @@ func (p *pace) started(now time.Time, draw float64) {
 // next makes the probe due one interval after the start of the last one, which counts:
 // start to start, so that slow answers do not lower the rate.
 func (p *pace) next(interval time.Duration) {
-	p.due, p.spread = p.after(interval), time.Time{}
+	p.due, p.spread, p.spreads = p.after(interval), time.Time{}, 0
 }
 
 // overdue reports whether a probe comes so late that this process cannot have run for a
@@ -58,14 +62,16 @@ func (p *pace) overdue(now time.Time, interval time.Duration) bool {
 	return now.Sub(p.due) > max(time.Duration(jitterShare*float64(interval)), lateTimer)
 }
 
-// again makes the probe due within one interval of the first of these calls since next,
-// for one that a pause of this process has spoilt or held up. A pause concerns many
-// targets together, which must not all be asked in the same moment; and however many
-// pauses follow, none waits for longer than that. draw in [0, 1) says where in what is
-// left of the interval.
+// again makes the probe due within one interval, for one that a pause of this process has
+// spoilt or held up. A pause concerns many targets together, which must not all be asked
+// in the same moment. What is due again within that interval has what is left of it; a
+// pause that outlasts it begins another one, maxSpreads in a row, so that where this
+// process is held up all the time probes are made all the same. draw in [0, 1) says where
+// in what is left.
 func (p *pace) again(now time.Time, interval time.Duration, draw float64) {
-	if p.spread.IsZero() {
+	if p.spread.IsZero() || now.After(p.spread) && p.spreads < maxSpreads {
 		p.spread = now.Add(max(interval, minInterval))
+		p.spreads++
 	}
 	p.due = now.Add(time.Duration(draw * float64(max(p.spread.Sub(now), 0))))
 }

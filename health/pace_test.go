@@ -101,8 +101,8 @@ func TestPaceAgainIsSpread(t *testing.T) {
 	}
 }
 
-// Whatever pauses follow each other: a probe that is made again waits for one interval in
-// all, and one that counts begins a new account.
+// Whatever pauses follow each other: a probe that is made again waits for one interval
+// after the pause, a few times, and one that counts begins a new account.
 func TestPaceAgainIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := rapid.Float64Range(0, 0.999)
@@ -113,8 +113,12 @@ func TestPaceAgainIsBounded(t *testing.T) {
 			p.started(now, draw.Draw(t, "jitter"))
 			p.next(interval)
 			now = p.due.Add(time.Duration(rapid.IntRange(0, 100_000).Draw(t, "pause")) * time.Millisecond)
-			first := now
+			first, spreads := now, 0
 			for range rapid.IntRange(1, 20).Draw(t, "pauses") {
+				if now.After(first.Add(interval)) && spreads < maxSpreads-1 {
+					first = now
+					spreads++
+				}
 				p.again(now, interval, draw.Draw(t, "draw"))
 				if p.due.Before(now) || p.due.After(now) && p.due.After(first.Add(interval)) {
 					t.Fatalf("%v after the first pause it is due in %v, of an interval of %v", now.Sub(first), p.due.Sub(now), interval)
@@ -140,5 +144,27 @@ func TestPaceOverdue(t *testing.T) {
 		if got := p.overdue(epoch.Add(c.late), c.interval); got != c.want {
 			t.Errorf("%v late, every %v: %v", c.late, c.interval, got)
 		}
+	}
+}
+
+// A second pause, before all that the first has held up are asked, is no burst either.
+func TestPaceSpreadsAfterEachPause(t *testing.T) {
+	const interval, targets = 2 * time.Second, 1000
+	now, ends, burst := epoch, epoch.Add(10*time.Second), 0
+	for i := range targets {
+		var p pace
+		p.started(now.Add(-interval), 0.5)
+		p.next(interval)
+		draw := float64(i) / targets
+		if p.again(now, interval, draw); p.due.Sub(now) < interval/4 {
+			continue // asked before the second pause begins
+		}
+		p.again(ends, interval, draw)
+		if p.due.Sub(ends) < interval/10 {
+			burst++
+		}
+	}
+	if burst > targets/10 {
+		t.Errorf("%d of %d are asked within a tenth of the interval", burst, targets)
 	}
 }
