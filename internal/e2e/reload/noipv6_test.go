@@ -85,7 +85,7 @@ func TestHostWithoutIPv6(t *testing.T) {
 	var listen, listenUDP []string
 	var services, text strings.Builder
 	for i, host := range []string{"127.0.0.1", "", "0.0.0.0"} {
-		listen, listenUDP = append(listen, rig.Addr(t)), append(listenUDP, rig.UDPAddr(t))
+		listen, listenUDP = append(listen, rig.EveryIPv4(t)), append(listenUDP, rig.UDPAddr(t))
 		fmt.Fprintf(&services, "  tcp%d: {listen: [%q], pool: web}\n", i, host+port(listen[i]))
 		fmt.Fprintf(&services, "  udp%d: {listen: [%q], pool: udp, protocol: udp}\n", i, host+port(listenUDP[i]))
 	}

@@ -95,12 +95,24 @@ func AskTimes(listen string, n int) (served map[string]int, failed int) {
 // nothing listens there, and no client is given its port.
 func Addr(t testing.TB) string {
 	t.Helper()
-	r, err := loadgen.Reserve("127.0.0.1:0")
+	return reserve(t, "127.0.0.1:0").String()
+}
+
+// EveryIPv4 is Addr with a port that is reserved at every IPv4 address, for what listens
+// at all of them: other tests have ports at other addresses of loopback.
+func EveryIPv4(t testing.TB) string {
+	t.Helper()
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), reserve(t, "0.0.0.0:0").Port()).String()
+}
+
+func reserve(t testing.TB, addr string) netip.AddrPort {
+	t.Helper()
+	r, err := loadgen.Reserve(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Close)
-	return r.Addr().String()
+	return netip.MustParseAddrPort(r.Addr().String())
 }
 
 // Connect dials a bare connection for the length of the test, at most.

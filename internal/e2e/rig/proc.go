@@ -58,7 +58,7 @@ func Launch(t testing.TB, yaml string, with ...func(*exec.Cmd)) *Proc {
 		t.Fatal(err)
 	}
 	p := &Proc{
-		Dir: dir, HTTP: Addr(t),
+		Dir: dir, HTTP: EveryIPv4(t), // of which a test may make every address
 		stdout: &Output{}, Log: &Output{}, Done: make(chan struct{}),
 	}
 	p.Write(t, yaml)
